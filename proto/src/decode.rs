@@ -32,7 +32,10 @@ fn record(record: &Record) -> Value {
         Record::Attempt(attempt) => attempt_fields(attempt, &mut put),
         Record::Parked(parked) => {
             put("reason", json!(parked.reason));
-            put("next_attempt_at", json!(micros::text(parked.next_attempt_at)));
+            put(
+                "next_attempt_at",
+                json!(micros::text(parked.next_attempt_at)),
+            );
         }
         Record::Skipped(skipped) => {
             put("reason", json!(skipped.reason));

@@ -112,8 +112,10 @@ impl<'a, F: Fn(&str) -> Option<&'a str>> Reader<F> {
         (self.0)(name).ok_or(HeaderError::Missing(name))
     }
 
-
-    pub(crate) fn parsed<T: std::str::FromStr>(&self, name: &'static str) -> Result<T, HeaderError> {
+    pub(crate) fn parsed<T: std::str::FromStr>(
+        &self,
+        name: &'static str,
+    ) -> Result<T, HeaderError> {
         let text = self.text(name)?;
         text.parse().map_err(|_| invalid(name, text))
     }

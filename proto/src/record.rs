@@ -25,6 +25,10 @@ pub struct Batch {
 /// One thing that happened to one drive of a delivery.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly every record is an attempt"
+)]
 pub enum Record {
     /// A POST was made, or tried.
     Attempt(Attempt),

@@ -5,14 +5,22 @@
 
 use std::fs::{self, File, Permissions, TryLockError};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use crate::account::Account;
 use crate::error::{Doing, Error};
 use crate::port;
 
-const LOCK: &str = "lock";
+const RUN_LOCK: &str = "run.lock";
+const SERVER_LOCK: &str = "server.lock";
+/// A directory younger than this without a lock is being made, not abandoned.
+const BEING_MADE: Duration = Duration::from_secs(60);
+const REMOVE_TRIES: u32 = 20;
+const REMOVE_PAUSE: Duration = Duration::from_millis(50);
 
 /// Makes `dir` and lets PostgreSQL's account pass through it, whatever the umask.
 pub(crate) fn make_passable(dir: &Path) -> Result<(), Error> {
@@ -24,9 +32,13 @@ pub(crate) fn make_passable(dir: &Path) -> Result<(), Error> {
         .doing(|| format!("setting the mode of {}", dir.display()))
 }
 
-/// Takes the lock of `dir`, held as long as the returned file is open.
-pub(crate) fn lock(dir: &Path) -> Result<File, Error> {
-    let path = dir.join(LOCK);
+/// Takes the lock of a server's directory, held as long as the returned file is open.
+pub(crate) fn lock_server(dir: &Path) -> Result<File, Error> {
+    lock(dir, SERVER_LOCK)
+}
+
+fn lock(dir: &Path, name: &str) -> Result<File, Error> {
+    let path = dir.join(name);
     let file = File::options()
         .create(true)
         .truncate(false)
@@ -102,16 +114,16 @@ impl RunDir {
         loop {
             let path = parent.join(format!("{kind}-{:08x}", port::random() as u32));
             match fs::create_dir(&path) {
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => continue,
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
                 made => made.doing(|| format!("making {}", path.display()))?,
             }
             fs::set_permissions(&path, Permissions::from_mode(0o755))
                 .doing(|| format!("setting the mode of {}", path.display()))?;
-            match lock(&path) {
+            match lock(&path, RUN_LOCK) {
                 Ok(lock) => return Ok(Self { path, _lock: lock }),
                 // A sweep beside us took it in the moment before it was locked.
                 Err(Error::InUse { .. }) => continue,
-                Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
+                Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
         }
@@ -126,7 +138,7 @@ impl RunDir {
 
 impl Drop for RunDir {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.path);
+        remove(&self.path);
     }
 }
 
@@ -142,12 +154,33 @@ fn sweep(parent: &Path, kind: &str) {
             .and_then(|name| name.strip_prefix(kind)?.strip_prefix('-'))
             .is_some_and(|tail| tail.len() == 8 && tail.bytes().all(|b| b.is_ascii_hexdigit()));
         let path = entry.path();
-        // Without a lock file it is being made right now, or was removed in part.
-        if !ours || !path.join(LOCK).exists() {
+        if !ours {
             continue;
         }
-        if let Ok(_lock) = lock(&path) {
-            let _ = fs::remove_dir_all(&path);
+        if path.join(RUN_LOCK).exists() {
+            if let Ok(_lock) = lock(&path, RUN_LOCK) {
+                remove(&path);
+            }
+        } else if older_than(&path, BEING_MADE) {
+            // A removal that was cut short.
+            remove(&path);
+        }
+    }
+}
+
+/// Whether `path` was last changed longer ago than `age`.
+fn older_than(path: &Path, age: Duration) -> bool {
+    fs::metadata(path)
+        .and_then(|facts| facts.modified())
+        .is_ok_and(|then| then.elapsed().is_ok_and(|passed| passed > age))
+}
+
+/// Removes a directory in which a server that was just killed may still be making files.
+pub(crate) fn remove(path: &Path) {
+    for _ in 0..REMOVE_TRIES {
+        match fs::remove_dir_all(path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => thread::sleep(REMOVE_PAUSE),
+            _ => return,
         }
     }
 }
@@ -172,7 +205,7 @@ mod tests {
         let live = RunDir::create(parent.path(), "test").unwrap();
         let abandoned = parent.path().join("test-0badcafe");
         fs::create_dir(&abandoned).unwrap();
-        fs::write(abandoned.join(LOCK), "").unwrap();
+        fs::write(abandoned.join(RUN_LOCK), "").unwrap();
         let foreign = parent.path().join("test-notes");
         fs::create_dir(&foreign).unwrap();
         let _next = RunDir::create(parent.path(), "test").unwrap();

@@ -6,11 +6,13 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
 
 use crate::error::{Doing, Error};
 
 const LOWEST: u16 = 12_000;
 const TRIES: usize = 200;
+const FILE: &str = "port";
 
 /// A random number without a dependency: every `RandomState` has fresh keys.
 pub(crate) fn random() -> u64 {
@@ -45,6 +47,20 @@ pub(crate) fn free() -> Result<u16, Error> {
         .and_then(|listener| listener.local_addr())
         .doing(|| "looking for a free port".to_owned())?;
     Ok(any.port())
+}
+
+/// The port a server in `dir` had last time, so that URLs people noted keep working.
+pub(crate) fn remembered(dir: &Path) -> Option<u16> {
+    std::fs::read_to_string(dir.join(FILE))
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
+}
+
+/// Notes the port of the server in `dir`; only a convenience, so failing is no error.
+pub(crate) fn remember(dir: &Path, port: u16) {
+    let _ = std::fs::write(dir.join(FILE), format!("{port}\n"));
 }
 
 #[cfg(test)]

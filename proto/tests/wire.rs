@@ -2,6 +2,8 @@
 //!
 //! A golden file is never edited. A change of the wire form adds a file, and all of them are read.
 
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
 use std::collections::HashMap;
 
 use bytes::Bytes;

@@ -1,1 +1,17 @@
-//! Placeholder.
+//! The ledger: the only code that names `sqlx`.
+//!
+//! Owns the connection pool, the migrations, and one module an aggregate; row types stay inside,
+//! domain types go out. Does not own decisions (they are pure rules in `hooklane-core`) nor what
+//! travels through the broker. No transaction here is held across NATS or HTTP.
+//!
+//! Every function is one statement or one short transaction, safe to call from several processes
+//! at once, and safe to cancel: a dropped future rolls back.
+
+mod config;
+mod day;
+mod error;
+mod pool;
+
+pub use config::Config;
+pub use error::Error;
+pub use pool::Store;

@@ -1,0 +1,133 @@
+//! The pool and the migrations.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use sqlx::migrate::Migrator;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{ConnectOptions, Connection, PgConnection, PgPool};
+use tracing::info;
+
+use crate::day::KnownDays;
+use crate::{Config, Error};
+
+/// Every migration, in order. They are applied by [`Store::migrate`], and by tests to databases of
+/// their own.
+static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations");
+
+/// Two-part key of the advisory lock that lets one process migrate at a time.
+const MIGRATE_LOCK: (i32, i32) = (7_261_001, 0);
+
+/// A handle on the ledger; clones share one pool.
+#[derive(Clone)]
+pub struct Store {
+    pool: PgPool,
+    options: PgConnectOptions,
+    pub(crate) days: KnownDays,
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store")
+            .field("host", &self.options.get_host())
+            .field("database", &self.options.get_database())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// Opens the pool and checks that the database answers.
+    ///
+    /// # Errors
+    /// [`Error::NoUrl`], [`Error::Url`], or [`Error::Connect`] where the database does not answer
+    /// within the acquire timeout.
+    pub async fn connect(config: &Config) -> Result<Self, Error> {
+        let options = options(config)?;
+        let pool = PgPoolOptions::new()
+            .max_connections(config.max_connections.clamp(2, 500))
+            .acquire_timeout(config.acquire_timeout)
+            .idle_timeout(Duration::from_secs(300))
+            .connect_with(options.clone())
+            .await
+            .map_err(Error::Connect)?;
+        Ok(Self {
+            pool,
+            options,
+            days: KnownDays::default(),
+        })
+    }
+
+    /// Brings the schema up to date. Several processes may call it at once: one migrates, the
+    /// others wait and find it done.
+    ///
+    /// # Errors
+    /// [`Error::Migrate`] where a migration fails or an applied one was changed since.
+    pub async fn migrate(&self) -> Result<(), Error> {
+        // A session of its own: waiting for the lock and building indexes may take longer than
+        // the pool's statement timeout, and closing the session gives the lock back whatever
+        // happens.
+        let mut session = self
+            .session(&[("statement_timeout", "0"), ("lock_timeout", "0")])
+            .await?;
+        sqlx::query("SELECT pg_advisory_lock($1, $2)")
+            .bind(MIGRATE_LOCK.0)
+            .bind(MIGRATE_LOCK.1)
+            .execute(&mut session)
+            .await
+            .map_err(Error::doing("taking the migration lock"))?;
+        let mut migrator = Migrator {
+            migrations: MIGRATIONS.migrations.clone(),
+            ..Migrator::DEFAULT
+        };
+        // Our own lock is taken already, and our schema holds everything of ours.
+        migrator.set_locking(false);
+        migrator.create_schema("hooklane");
+        migrator.dangerous_set_table_name("hooklane._migrations");
+        let migrated = migrator.run(&mut session).await;
+        let closed = session.close().await;
+        migrated?;
+        if let Err(error) = closed {
+            info!(%error, "the migration session did not close cleanly");
+        }
+        Ok(())
+    }
+
+    /// A session outside the pool, with settings of its own over the configured ones.
+    pub(crate) async fn session(&self, settings: &[(&str, &str)]) -> Result<PgConnection, Error> {
+        self.options
+            .clone()
+            .options(settings.iter().copied())
+            .connect()
+            .await
+            .map_err(Error::Connect)
+    }
+
+    /// The pool, for the aggregates' modules.
+    pub(crate) fn pool(&self) -> &PgPool {
+        &self.pool
+    }
+
+    /// Closes the pool once every connection is given back.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+}
+
+fn options(config: &Config) -> Result<PgConnectOptions, Error> {
+    let url = config.url_text();
+    if url.is_empty() {
+        return Err(Error::NoUrl);
+    }
+    let millis = |time: Duration| time.as_millis().to_string();
+    Ok(PgConnectOptions::from_str(url)
+        .map_err(|_| Error::Url)?
+        .application_name("hooklane")
+        .options([
+            ("statement_timeout", millis(config.statement_timeout)),
+            (
+                "idle_in_transaction_session_timeout",
+                millis(config.idle_in_transaction_timeout),
+            ),
+            ("timezone", "UTC".to_owned()),
+        ]))
+}

@@ -1,0 +1,2 @@
+//! One endpoint's deliveries.
+mod machine;

@@ -38,7 +38,8 @@ const NAME: &str = "hooklane";
 pub struct PostgresOptions {
     /// The port to prefer; another one is taken when something listens there already.
     pub port: Option<u16>,
-    /// Whether commits survive a power cut. Tests need not, and run several times faster.
+    /// Whether commits survive a power cut, and not only the death of the server. Tests need
+    /// that not, and run several times faster.
     pub durable: bool,
     /// How many connections it takes.
     pub max_connections: u16,
@@ -361,11 +362,11 @@ impl Postgres {
             "log_timezone=UTC".to_owned(),
         ];
         if !self.options.durable {
+            // Commits are still written before they are confirmed: a killed server loses none.
             settings.extend(
                 [
                     "fsync=off",
                     "full_page_writes=off",
-                    "synchronous_commit=off",
                     "wal_level=minimal",
                     "max_wal_senders=0",
                 ]

@@ -134,7 +134,8 @@ CREATE INDEX deliveries_stalled ON hooklane.deliveries (endpoint_id, next_attemp
 -- Finding what the broker lost, partition by partition.
 CREATE INDEX deliveries_received ON hooklane.deliveries (partition, not_after)
     WHERE status = 'received';
-CREATE INDEX deliveries_by_message ON hooklane.deliveries (message_id);
+-- A message's deliveries are found by the message's accepted_at and id, in the primary key: every
+-- update of a delivery changes its status, so every index here is written to a second time.
 
 -- Which endpoints have work in the ledger, and when the earliest is due: never later than the
 -- truth, so that finding due work costs the number of due endpoints and not of rows.
@@ -202,8 +203,10 @@ CREATE TABLE hooklane.rejected_events (
     UNIQUE (source, source_id)
 );
 
--- Makes the day partition of a time, where it does not exist. Concurrent callers wait for
--- each other on an advisory lock.
+-- Makes the day partitions of a time, where they don't exist. Concurrent callers wait for each
+-- other on an advisory lock. A table is made first and attached then: that takes SHARE UPDATE
+-- EXCLUSIVE on the parent, beside which reads and writes go on, where CREATE TABLE ... PARTITION OF
+-- would take ACCESS EXCLUSIVE.
 CREATE FUNCTION hooklane.ensure_day(at timestamptz) RETURNS void
     LANGUAGE plpgsql AS $$
 DECLARE
@@ -215,15 +218,14 @@ DECLARE
 BEGIN
     FOREACH parent IN ARRAY ARRAY['messages', 'deliveries', 'attempts'] LOOP
         child := format('%s_%s', parent, to_char(day, 'YYYYMMDD'));
-        IF to_regclass(format('hooklane.%I', child)) IS NULL THEN
-            PERFORM pg_advisory_xact_lock(7261001, 1);
-            IF to_regclass(format('hooklane.%I', child)) IS NULL THEN
-                EXECUTE format('CREATE TABLE hooklane.%I PARTITION OF hooklane.%I FOR VALUES FROM (%L) TO (%L)',
-                    child, parent, lower_bound, upper_bound);
-                IF parent = 'deliveries' THEN
-                    EXECUTE format('ALTER TABLE hooklane.%I SET (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05)', child);
-                END IF;
-            END IF;
+        CONTINUE WHEN to_regclass(format('hooklane.%I', child)) IS NOT NULL;
+        PERFORM pg_advisory_xact_lock(7261001, 1);
+        CONTINUE WHEN to_regclass(format('hooklane.%I', child)) IS NOT NULL;
+        EXECUTE format('CREATE TABLE hooklane.%I (LIKE hooklane.%I INCLUDING ALL)', child, parent);
+        IF parent = 'deliveries' THEN
+            EXECUTE format('ALTER TABLE hooklane.%I SET (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05)', child);
         END IF;
+        EXECUTE format('ALTER TABLE hooklane.%I ATTACH PARTITION hooklane.%I FOR VALUES FROM (%L) TO (%L)',
+            parent, child, lower_bound, upper_bound);
     END LOOP;
 END $$;

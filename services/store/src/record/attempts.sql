@@ -1,0 +1,13 @@
+-- Writes attempts that are not there yet; answers which of those named in $17 were new.
+WITH new AS (
+     INSERT INTO hooklane.attempts
+         (started_at, id, accepted_at, message_id, endpoint_id, series, drive, number,
+          duration_us, status, headers, body, error, detail, verdict, traceparent)
+     SELECT a, b, c, d, e, f, g, h, i, j, k::json, l, m, n, o, p
+       FROM unnest($1::timestamptz[], $2::uuid[], $3::timestamptz[], $4::uuid[], $5::uuid[],
+                   $6::int[], $7::int[], $8::int[], $9::bigint[], $10::smallint[],
+                   $11::text[], $12::bytea[], $13::text[], $14::text[], $15::text[],
+                   $16::text[]) AS u (a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p)
+     ON CONFLICT DO NOTHING
+     RETURNING id)
+ SELECT count(*) AS "inserted!", coalesce(array_agg(id) FILTER (WHERE id = ANY($17)), '{}') AS "news!" FROM new

@@ -7,10 +7,14 @@
 //! Every function is one statement or one short transaction, safe to call from several processes
 //! at once, and safe to cancel: a dropped future rolls back.
 
+pub mod audit;
+pub mod producer;
+
 mod config;
 mod day;
 mod error;
 mod pool;
+pub mod record;
 
 pub use config::Config;
 pub use error::Error;

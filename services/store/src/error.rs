@@ -35,6 +35,14 @@ pub enum Error {
         #[source]
         source: sqlx::Error,
     },
+    /// A transaction took longer than it may.
+    #[error("{doing} took longer than {after:?}")]
+    TimedOut {
+        /// What was being done.
+        doing: &'static str,
+        /// How long it was given.
+        after: std::time::Duration,
+    },
     /// The ledger holds something that this release can't read.
     #[error("{doing}: {problem}")]
     Unreadable {
@@ -55,7 +63,11 @@ impl Error {
         match self {
             Self::Connect(source) | Self::Statement { source, .. } => Some(source),
             Self::Migrate(sqlx::migrate::MigrateError::Execute(source)) => Some(source),
-            Self::NoUrl | Self::Url | Self::Migrate(_) | Self::Unreadable { .. } => None,
+            Self::NoUrl
+            | Self::Url
+            | Self::Migrate(_)
+            | Self::TimedOut { .. }
+            | Self::Unreadable { .. } => None,
         }
     }
 
@@ -73,7 +85,7 @@ impl Error {
     #[must_use]
     pub fn is_transient(&self) -> bool {
         let Some(error) = self.sql() else {
-            return false;
+            return matches!(self, Self::TimedOut { .. });
         };
         match error {
             sqlx::Error::Database(error) => error.code().as_deref().is_some_and(transient_state),
@@ -104,7 +116,8 @@ impl Error {
     /// Whether the server cut the statement off, or a lock was not to be had in time.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
-        matches!(self.sqlstate().as_deref(), Some("57014" | "55P03"))
+        matches!(self, Self::TimedOut { .. })
+            || matches!(self.sqlstate().as_deref(), Some("57014" | "55P03"))
     }
 }
 

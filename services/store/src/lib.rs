@@ -7,8 +7,11 @@
 //! Every function is one statement or one short transaction, safe to call from several processes
 //! at once, and safe to cancel: a dropped future rolls back.
 
+pub mod accept;
 pub mod audit;
+pub mod intake;
 pub mod producer;
+pub mod rejected;
 
 mod config;
 mod day;

@@ -1,4 +1,7 @@
-//! Day partitions: made ahead of time and on demand.
+//! Day partitions: made ahead of time and on demand, dropped whole, and what else grows old.
+//!
+//! Owns when a day may go (never with open deliveries), not how long days are kept: that is the
+//! recorder's configuration.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,6 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use chrono::{DateTime, NaiveDate, Utc};
 
 use crate::{Error, Store};
+
+mod retention;
+
+pub use retention::Drop;
 
 /// Days whose partitions this process has seen, so that writers need not ask each time.
 #[derive(Debug, Clone, Default)]

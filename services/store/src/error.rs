@@ -128,9 +128,10 @@ fn transient_state(code: &str) -> bool {
     CLASSES.iter().any(|class| code.starts_with(class)) || code == "25006"
 }
 
-/// Data exceptions, integrity constraints, program limits.
+/// Data exceptions, integrity constraints, program limits, and a damaged page, which harms those on
+/// it alone.
 fn data_fault_state(code: &str) -> bool {
-    ["22", "23", "54"]
+    ["22", "23", "54", "XX"]
         .iter()
         .any(|class| code.starts_with(class))
 }
@@ -146,7 +147,7 @@ mod tests {
         ] {
             assert!(transient_state(code) && !data_fault_state(code), "{code}");
         }
-        for code in ["22P05", "22003", "22021", "23514", "54000"] {
+        for code in ["22P05", "22003", "22021", "23514", "54000", "XX001"] {
             assert!(!transient_state(code) && data_fault_state(code), "{code}");
         }
         for code in ["42P01", "42501", "28P01", "3D000"] {

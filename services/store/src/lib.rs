@@ -14,7 +14,7 @@ pub mod producer;
 pub mod rejected;
 
 mod config;
-mod day;
+pub mod day;
 mod error;
 mod pool;
 pub mod record;

@@ -1,0 +1,153 @@
+//! What is too old goes: day partitions whole, the rest in batches.
+
+use std::time::Duration;
+
+use chrono::{DateTime, NaiveDate, NaiveTime, TimeDelta, Utc};
+use sqlx::AssertSqlSafe;
+
+use crate::{Error, Store};
+
+/// The parents, in the order in which they are locked.
+const PARENTS: [&str; 3] = ["deliveries", "messages", "attempts"];
+
+/// What became of a day that was to be dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Drop {
+    /// Its partitions are gone.
+    Dropped,
+    /// It has deliveries that are neither sent, failed, skipped nor cancelled: it stays.
+    Open,
+    /// The locks were not to be had in time: try again later.
+    Busy,
+}
+
+impl Store {
+    /// Days with a partition of any of the three tables, oldest first.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn days(&self) -> Result<Vec<NaiveDate>, Error> {
+        let names = sqlx::query_scalar!(
+            r#"SELECT DISTINCT right(c.relname, 8) AS "day!"
+                 FROM pg_inherits i
+                 JOIN pg_class c ON c.oid = i.inhrelid
+                WHERE i.inhparent IN ('hooklane.messages'::regclass, 'hooklane.deliveries'::regclass,
+                                      'hooklane.attempts'::regclass)
+                  AND c.relname ~ '_[0-9]{8}$'
+                ORDER BY 1"#
+        )
+        .fetch_all(self.pool())
+        .await
+        .map_err(Error::doing("listing day partitions"))?;
+        Ok(names
+            .iter()
+            .filter_map(|name| NaiveDate::parse_from_str(name, "%Y%m%d").ok())
+            .collect())
+    }
+
+    /// Drops the partitions of one day, unless it has open deliveries. Waits at most `lock_timeout`
+    /// for each lock, because everybody else waits behind it meanwhile.
+    ///
+    /// # Errors
+    /// Where the database fails otherwise.
+    pub async fn drop_day(&self, day: NaiveDate, lock_timeout: Duration) -> Result<Drop, Error> {
+        if has_open(self.pool(), day).await? {
+            return Ok(Drop::Open);
+        }
+        let dropped = self.drop_locked(day, lock_timeout).await;
+        match dropped {
+            Ok(outcome) => {
+                self.days.clear();
+                Ok(outcome)
+            }
+            Err(error) if error.is_timeout() => Ok(Drop::Busy),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn drop_locked(&self, day: NaiveDate, lock_timeout: Duration) -> Result<Drop, Error> {
+        let doing = "dropping a day partition";
+        let mut tx = self.pool().begin().await.map_err(Error::doing(doing))?;
+        let millis = lock_timeout.as_millis().max(1);
+        let mut script = format!("SET LOCAL lock_timeout = {millis};");
+        // A drop takes the parent's lock too. In one order, so that two droppers can't block each
+        // other; the parents of the hot paths first, so that nothing is half locked for long.
+        for parent in PARENTS {
+            script.push_str(&format!(
+                "LOCK TABLE hooklane.{parent} IN ACCESS EXCLUSIVE MODE;"
+            ));
+        }
+        sqlx::raw_sql(AssertSqlSafe(script))
+            .execute(&mut *tx)
+            .await
+            .map_err(Error::doing(doing))?;
+        // Nobody can replay one from here on.
+        let open = has_open(&mut *tx, day).await?;
+        if open {
+            return Ok(Drop::Open);
+        }
+        let child = |parent: &str| format!("hooklane.{parent}_{}", day.format("%Y%m%d"));
+        let tables = PARENTS.map(child).join(", ");
+        sqlx::raw_sql(AssertSqlSafe(format!("DROP TABLE IF EXISTS {tables}")))
+            .execute(&mut *tx)
+            .await
+            .map_err(Error::doing(doing))?;
+        tx.commit().await.map_err(Error::doing(doing))?;
+        Ok(Drop::Dropped)
+    }
+
+    /// Forgets idempotency keys of messages accepted before `before`, at most `limit` of them;
+    /// answers how many, fewer than `limit` once there are no more.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn forget_keys(&self, before: DateTime<Utc>, limit: i64) -> Result<u64, Error> {
+        sqlx::query!(
+            "DELETE FROM hooklane.idempotency_keys k
+              USING (SELECT consumer_id, key FROM hooklane.idempotency_keys
+                      WHERE accepted_at < $1 ORDER BY accepted_at LIMIT $2 FOR UPDATE SKIP LOCKED) old
+              WHERE k.consumer_id = old.consumer_id AND k.key = old.key",
+            before,
+            limit
+        )
+        .execute(self.pool())
+        .await
+        .map(|done| done.rows_affected())
+        .map_err(Error::doing("forgetting idempotency keys"))
+    }
+
+    /// Deletes signing secrets that have expired; answers how many.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn forget_expired_secrets(&self) -> Result<u64, Error> {
+        sqlx::query!("DELETE FROM hooklane.endpoint_secrets WHERE expires_at < clock_timestamp()")
+            .execute(self.pool())
+            .await
+            .map(|done| done.rows_affected())
+            .map_err(Error::doing("deleting expired signing secrets"))
+    }
+}
+
+fn bounds(day: NaiveDate) -> (DateTime<Utc>, DateTime<Utc>) {
+    let from = day.and_time(NaiveTime::MIN).and_utc();
+    (from, from + TimeDelta::days(1))
+}
+
+/// Whether a day has open deliveries. Reads two partial indexes: next to nothing where there are
+/// none.
+async fn has_open(on: impl sqlx::PgExecutor<'_>, day: NaiveDate) -> Result<bool, Error> {
+    let (from, to) = bounds(day);
+    sqlx::query_scalar!(
+        r#"SELECT EXISTS (SELECT FROM hooklane.deliveries
+                           WHERE accepted_at >= $1 AND accepted_at < $2 AND status = 'received')
+               OR EXISTS (SELECT FROM hooklane.deliveries
+                           WHERE accepted_at >= $1 AND accepted_at < $2 AND status = 'stalled')
+               AS "open!""#,
+        from,
+        to
+    )
+    .fetch_one(on)
+    .await
+    .map_err(Error::doing("looking for open deliveries of a day"))
+}

@@ -1,0 +1,5 @@
+//! The ledger on a real PostgreSQL: a database of its own for every test.
+
+mod ledger;
+
+mod record;

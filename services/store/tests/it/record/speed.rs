@@ -1,0 +1,68 @@
+//! How many records a second one recorder writes. Ignored: a figure to look at, not a gate.
+
+use std::time::Duration;
+
+use hooklane_proto::delivery::DeliveryKey;
+use hooklane_proto::id::{EndpointId, MessageId};
+use hooklane_proto::record::{Record, Verdict};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::ledger::{Ledger, attempt, drive, noon};
+
+const ROWS: usize = 200_000;
+const BATCH: usize = 2_000;
+
+#[tokio::test]
+#[ignore = "a figure to look at: cargo test --release -p hooklane-store -- --ignored --nocapture a_recorder"]
+async fn a_recorder_writes_at_this_pace() {
+    let ledger = Ledger::new().await;
+    ledger.store.ensure_days([noon()]).await.unwrap();
+    sqlx::query(
+        "INSERT INTO hooklane.deliveries (accepted_at, message_id, endpoint_id, consumer_id, partition,
+             status, driven_at, not_after, next_attempt_at, deadline)
+         SELECT a, md5('m' || n)::uuid, md5('e' || n % 1000)::uuid, 'acme', n % 16, 'received', a,
+                a + '20 s'::interval, a, a + '48 h'::interval
+           FROM (SELECT n, $1 + n / 5 * '1 ms'::interval AS a FROM generate_series(1, $2) n) s",
+    )
+    .bind(noon())
+    .bind(i32::try_from(ROWS).unwrap())
+    .execute(&ledger.pool)
+    .await
+    .unwrap();
+    let keys: Vec<(chrono::DateTime<chrono::Utc>, Uuid, Uuid)> = sqlx::query_as(
+        "SELECT accepted_at, message_id, endpoint_id FROM hooklane.deliveries ORDER BY 1",
+    )
+    .fetch_all(&ledger.pool)
+    .await
+    .unwrap();
+    let mut records = Vec::with_capacity(ROWS);
+    for (n, (accepted_at, message, endpoint)) in (0_u64..).zip(keys) {
+        let key = DeliveryKey {
+            accepted_at,
+            message: MessageId::from_uuid(message),
+            endpoint: EndpointId::from_uuid(endpoint),
+        };
+        let mut record = attempt(drive(key, 1), n, 1, Verdict::Sent);
+        record.started_at = accepted_at;
+        record.headers = vec![
+            ("content-type".to_owned(), "text/plain".to_owned()),
+            (
+                "date".to_owned(),
+                "Sun, 01 Mar 2026 12:00:00 GMT".to_owned(),
+            ),
+        ];
+        record.body = b"ok".to_vec();
+        records.push(Record::Attempt(record));
+    }
+    let started = Instant::now();
+    let mut slowest = Duration::ZERO;
+    for batch in records.chunks(BATCH) {
+        let begun = Instant::now();
+        let applied = ledger.store.apply(batch).await.unwrap();
+        assert_eq!(applied.changed, batch.len() as u64);
+        slowest = slowest.max(begun.elapsed());
+    }
+    let pace = ROWS as f64 / started.elapsed().as_secs_f64();
+    println!("{pace:.0} records a second, slowest batch of {BATCH} {slowest:?}");
+}

@@ -31,7 +31,7 @@ pub use dir::{RunDir, servers_home};
 pub use error::Error;
 pub use nats::{Nats, NatsOptions};
 pub use postgres::{Postgres, PostgresOptions};
-pub use psql::Psql;
+pub use psql::{Psql, with_database};
 pub use stack::{Stack, StackOptions, external_database_url, external_nats_url};
 pub use tools::{Install, nats_cli, nats_server, postgres_bin};
 

@@ -54,6 +54,16 @@ impl Psql {
         self.psql(&["-1", "-f", &path]).map(drop)
     }
 
+    /// Runs the file at `path`, each statement in a transaction of its own.
+    ///
+    /// # Errors
+    ///
+    /// As [`Psql::run`].
+    pub fn run_file_bare(&self, path: &Path) -> Result<(), Error> {
+        let path = path.display().to_string();
+        self.psql(&["-f", &path]).map(drop)
+    }
+
     fn psql(&self, args: &[&str]) -> Result<String, Error> {
         let mut command = Command::new(&self.program);
         command
@@ -86,6 +96,20 @@ impl Psql {
             Err(Error::Sql(text.trim_end().to_owned()))
         }
     }
+}
+
+/// `url` with another database.
+#[must_use]
+pub fn with_database(url: &str, database: &str) -> String {
+    let (base, query) = match url.split_once('?') {
+        Some((base, query)) => (base, format!("?{query}")),
+        None => (url, String::new()),
+    };
+    let authority = base.find("://").map_or(0, |at| at + 3);
+    let end = base[authority..]
+        .find('/')
+        .map_or(base.len(), |at| authority + at);
+    format!("{}/{database}{query}", &base[..end])
 }
 
 /// Takes the password out of a `postgres://user:password@host/…` URL.
@@ -154,5 +178,21 @@ mod tests {
     fn debug_shows_no_password() {
         let psql = Psql::new(Path::new("/usr/bin"), "postgres://u:canary@h/d");
         assert!(!format!("{psql:?}").contains("canary"));
+    }
+
+    #[test]
+    fn the_database_of_a_url_is_replaced() {
+        let cases = [
+            (
+                "postgres://u:p@h:1/old?sslmode=disable",
+                "postgres://u:p@h:1/new?sslmode=disable",
+            ),
+            ("postgres://u@h/old", "postgres://u@h/new"),
+            ("postgres://u@h", "postgres://u@h/new"),
+            ("postgres:///old", "postgres:///new"),
+        ];
+        for (url, expected) in cases {
+            assert_eq!(with_database(url, "new"), expected);
+        }
     }
 }

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, anyhow};
-use hooklane_local::{Install, Postgres, PostgresOptions, Psql, RunDir, postgres_bin, quiet};
+use hooklane_local::{
+    Install, Postgres, PostgresOptions, Psql, RunDir, postgres_bin, quiet, with_database,
+};
 use tokio::sync::OnceCell;
 
 use crate::home;
@@ -296,38 +298,4 @@ fn fingerprint() -> Result<u64> {
             .hash(&mut hasher);
     }
     Ok(hasher.finish())
-}
-
-/// `url` with another database.
-fn with_database(url: &str, database: &str) -> String {
-    let (base, query) = match url.split_once('?') {
-        Some((base, query)) => (base, format!("?{query}")),
-        None => (url, String::new()),
-    };
-    let authority = base.find("://").map_or(0, |at| at + 3);
-    let end = base[authority..]
-        .find('/')
-        .map_or(base.len(), |at| authority + at);
-    format!("{}/{database}{query}", &base[..end])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_database_of_a_url_is_replaced() {
-        let cases = [
-            (
-                "postgres://u:p@h:1/old?sslmode=disable",
-                "postgres://u:p@h:1/new?sslmode=disable",
-            ),
-            ("postgres://u@h/old", "postgres://u@h/new"),
-            ("postgres://u@h", "postgres://u@h/new"),
-            ("postgres:///old", "postgres:///new"),
-        ];
-        for (url, expected) in cases {
-            assert_eq!(with_database(url, "new"), expected);
-        }
-    }
 }

@@ -1,0 +1,44 @@
+//! `cargo xtask test`: sets up, then runs every test of the workspace.
+
+use anyhow::Result;
+use hooklane_local::{external_nats_url, to_stderr};
+
+use crate::environment::{self, Ledger};
+use crate::process;
+
+/// How the testkit learns of the run's PostgreSQL, and of a nats-server that isn't ours.
+const TEST_DATABASE_URL: &str = "HOOKLANE_TEST_DATABASE_URL";
+const TEST_NATS_URL: &str = "HOOKLANE_TEST_NATS_URL";
+
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct Args {
+    /// Only tests whose name contains this.
+    #[arg(long, value_name = "TEXT")]
+    filter: Option<String>,
+    /// Only tests of this crate; may be given several times.
+    #[arg(long, short, value_name = "CRATE")]
+    package: Vec<String>,
+}
+
+pub(crate) async fn run(args: &Args) -> Result<()> {
+    environment::setup().await?;
+    // One for the whole run: test programs make databases of their own on it. A nats-server is
+    // quick to start, and tests kill theirs, so each test has one.
+    let ledger = Ledger::start("test-run").await?;
+    let mut cargo = process::cargo();
+    cargo.arg("test");
+    if args.package.is_empty() {
+        cargo.arg("--workspace");
+    }
+    for package in &args.package {
+        cargo.args(["--package", package]);
+    }
+    cargo.arg("--no-fail-fast");
+    cargo.args(&args.filter);
+    cargo.env(TEST_DATABASE_URL, ledger.url());
+    if let Some(url) = external_nats_url() {
+        to_stderr("using the nats-server of NATS_URL where a test does it no harm");
+        cargo.env(TEST_NATS_URL, url);
+    }
+    process::run(cargo).await
+}

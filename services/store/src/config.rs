@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use secrecy::{ExposeSecret, SecretString};
-use serde::Deserialize;
+use hooklane_core::config::{ConnectionUrl, Faults};
+use serde::{Deserialize, Serialize};
 
 /// The ledger's database.
 ///
-/// The URL carries a password, so it is a secret: neither `Debug` nor an error shows it.
-#[derive(Debug, Clone, Deserialize)]
+/// The URL carries a password: neither `Debug` nor an error shows it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// `postgres://user:password@host:port/database?sslmode=…`; `DATABASE_URL` sets it too. There
     /// is no default.
-    pub url: Option<SecretString>,
+    pub url: Option<ConnectionUrl>,
     /// Most connections one process opens, 2 to 500. A leader of something holds one for itself
     /// besides.
     pub max_connections: u32,
@@ -46,14 +46,44 @@ impl Config {
     #[must_use]
     pub fn new(url: impl Into<String>) -> Self {
         Self {
-            url: Some(SecretString::from(url.into())),
+            url: Some(ConnectionUrl::new(url)),
             ..Self::default()
         }
     }
 
+    /// Adds what is wrong to `faults`.
+    pub fn validate(&self, faults: &mut Faults) {
+        let known = |url: &ConnectionUrl| {
+            let text = url.expose();
+            text.starts_with("postgres://") || text.starts_with("postgresql://")
+        };
+        match &self.url {
+            None => faults.add(
+                "url",
+                "is not set",
+                "set it or DATABASE_URL to postgres://user:password@host:port/database",
+            ),
+            Some(url) if !known(url) => faults.add(
+                "url",
+                "is not a PostgreSQL address",
+                "give postgres://user:password@host:port/database",
+            ),
+            Some(_) => {}
+        }
+        let (second, hour) = (Duration::from_secs(1), Duration::from_secs(3600));
+        faults.range("max_connections", self.max_connections, 2..=500);
+        faults.duration("acquire_timeout", self.acquire_timeout, second..=hour);
+        faults.duration("statement_timeout", self.statement_timeout, second..=hour);
+        faults.duration(
+            "idle_in_transaction_timeout",
+            self.idle_in_transaction_timeout,
+            second..=hour,
+        );
+    }
+
     /// The URL's text, empty where none is set.
     pub(crate) fn url_text(&self) -> &str {
-        self.url.as_ref().map_or("", |url| url.expose_secret())
+        self.url.as_ref().map_or("", ConnectionUrl::expose)
     }
 }
 

@@ -9,6 +9,13 @@
 
 pub mod accept;
 pub mod audit;
+pub mod message;
+pub mod master_key;
+pub mod manage;
+pub mod event_type;
+pub mod endpoint;
+pub mod delivery;
+pub mod consumer;
 pub mod intake;
 pub mod producer;
 pub mod rejected;

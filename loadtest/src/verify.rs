@@ -1,0 +1,340 @@
+//! Whether what happened is what should have: every committed event at exactly its endpoints, and
+//! a ledger that agrees with what the receiver saw.
+//!
+//! Owns the comparison of three lists: what the generator committed (journal), what the receiver
+//! saw (its log) and what the ledger holds (its audit). A crash excuses some differences; this
+//! module counts them apart and says which requests they rest on, and the caller, who knows when
+//! it killed what, judges them.
+
+use std::collections::HashMap;
+
+use anyhow::{Context, Result};
+use hooklane_proto::id::EndpointId;
+use hooklane_store::Store;
+use hooklane_store::audit::{self, Finding, Totals};
+use serde::Serialize;
+
+use crate::journal::{Fate, Journal};
+use crate::plan::Plan;
+use crate::receiver::{Counters, Seen};
+
+/// Error classes of attempts that never reach a receiver.
+const NEVER_ARRIVED: [&str; 7] = [
+    "dns",
+    "address_refused",
+    "connect_refused",
+    "connect_timeout",
+    "unreachable",
+    "tls",
+    "own_fault",
+];
+
+/// What the comparison found.
+#[derive(Debug, Clone, Serialize)]
+pub struct Verdict {
+    /// (event, endpoint) pairs that should have been delivered.
+    pub expected: u64,
+    /// Of these, how many the receiver answered with 2xx at least once.
+    pub delivered: u64,
+    /// Of these, how many it never saw.
+    pub missing: u64,
+    /// Requests beyond the first that was answered with 2xx, for the same pair.
+    pub duplicates: u64,
+    /// Requests for events that were rolled back, or never written.
+    pub uncommitted: u64,
+    /// Requests that no recorded attempt stands for.
+    pub unrecorded: u64,
+    /// Recorded attempts, of those that should have arrived, that the receiver never saw.
+    pub phantoms: u64,
+    /// What the receiver counted.
+    #[serde(skip)]
+    pub counters: Counters,
+    /// The ledger's counts.
+    #[serde(skip)]
+    pub totals: Totals,
+    /// Rules of the ledger that are broken.
+    #[serde(skip)]
+    pub findings: Vec<Finding>,
+    /// The requests that each duplicate and each unrecorded one rests on: see [`Excuse`].
+    #[serde(skip)]
+    pub excuses: Vec<Excuse>,
+}
+
+/// A difference that only a crash excuses, with the request that must then have been under way
+/// when it happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Excuse {
+    /// What it is.
+    pub kind: ExcuseKind,
+    /// The request.
+    pub request: Seen,
+}
+
+/// Which difference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ExcuseKind {
+    /// The request was answered with 2xx, and yet another one followed.
+    Repeated,
+    /// No attempt in the ledger stands for the request.
+    Unrecorded,
+}
+
+impl Verdict {
+    /// What is wrong where nothing crashed and everything should have been delivered.
+    #[must_use]
+    pub fn faults(&self) -> Vec<String> {
+        let mut faults = self.unexcusable();
+        let mut zero = |count: u64, what: &str| {
+            if count > 0 {
+                faults.push(format!("{count} {what}"));
+            }
+        };
+        zero(self.duplicates, "requests repeated after a 2xx (I4)");
+        zero(self.unrecorded, "requests without a recorded attempt (I5)");
+        for finding in self.findings.iter().filter(|finding| finding.excusable) {
+            faults.push(text(finding));
+        }
+        faults
+    }
+
+    /// What is wrong even if something crashed.
+    #[must_use]
+    pub fn unexcusable(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        let mut zero = |count: u64, what: &str| {
+            if count > 0 {
+                faults.push(format!("{count} {what}"));
+            }
+        };
+        zero(self.missing, "deliveries never arrived (I1)");
+        zero(
+            self.expected - self.missing - self.delivered,
+            "deliveries arrived and were never answered with 2xx",
+        );
+        zero(self.uncommitted, "requests for events never committed");
+        zero(self.phantoms, "recorded attempts that were not made (I5)");
+        zero(self.counters.bad_signatures, "bad signatures (I7)");
+        zero(
+            self.counters.bad_payloads,
+            "payloads changed on the way (I7)",
+        );
+        zero(self.counters.strangers, "requests at the wrong endpoint");
+        zero(self.counters.malformed, "malformed requests");
+        zero(self.totals.rejected, "events set aside");
+        for finding in self.findings.iter().filter(|finding| !finding.excusable) {
+            faults.push(text(finding));
+        }
+        faults
+    }
+
+    /// The ledger's counts against what was committed, where everything should be `sent`.
+    #[must_use]
+    pub fn all_sent(&self) -> Vec<String> {
+        let Totals {
+            received,
+            stalled,
+            skipped,
+            failed,
+            cancelled,
+            sent,
+            ..
+        } = self.totals;
+        if sent == self.expected && received + stalled + skipped + failed + cancelled == 0 {
+            return Vec::new();
+        }
+        vec![format!(
+            "of {} deliveries the ledger has {sent} sent, {received} received, {stalled} stalled, \
+             {skipped} skipped, {failed} failed, {cancelled} cancelled (I1)",
+            self.expected
+        )]
+    }
+}
+
+fn text(finding: &Finding) -> String {
+    format!(
+        "{} {} ({}), such as {}",
+        finding.count,
+        finding.what,
+        finding.invariant,
+        finding.sample.join(", ")
+    )
+}
+
+/// What the receiver saw of one pair, and what the ledger says of it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Tally {
+    requests: u32,
+    answered: u32,
+    /// Recorded attempts that must have arrived.
+    arrived: u32,
+    /// Recorded attempts that may have arrived: cut off or timed out.
+    perhaps: u32,
+}
+
+/// Compares the three lists. `endpoints` gives the ledger's id of each endpoint of the plan.
+///
+/// # Errors
+/// Where the ledger can't be read.
+pub async fn verify(
+    plan: &Plan,
+    journal: &Journal,
+    log: &[Seen],
+    counters: Counters,
+    endpoints: &[EndpointId],
+    store: &Store,
+) -> Result<Verdict> {
+    let mut tallies = vec![Tally::default(); plan.slots()];
+    for seen in log {
+        let tally = &mut tallies[seen.slot as usize];
+        tally.requests += 1;
+        tally.answered += u32::from((200..300).contains(&seen.status));
+    }
+    let index: HashMap<EndpointId, u32> = (0..).zip(endpoints).map(|(n, id)| (*id, n)).collect();
+    let mut strays = 0;
+    audit::attempts(store, |attempt| {
+        let slot = plan
+            .ordinal(attempt.message.uuid())
+            .zip(index.get(&attempt.endpoint))
+            .and_then(|(ordinal, endpoint)| plan.slot(ordinal, *endpoint));
+        let Some(slot) = slot else {
+            strays += 1;
+            return;
+        };
+        let tally = &mut tallies[slot as usize];
+        match attempt.error.as_deref() {
+            Some(error) if NEVER_ARRIVED.contains(&error) => {}
+            Some(_) => tally.perhaps += 1,
+            None => tally.arrived += 1,
+        }
+    })
+    .await
+    .context("reading the recorded attempts")?;
+    let mut verdict = Verdict {
+        expected: 0,
+        delivered: 0,
+        missing: 0,
+        duplicates: 0,
+        uncommitted: 0,
+        unrecorded: 0,
+        phantoms: strays,
+        counters,
+        totals: audit::totals(store).await.context("counting the ledger")?,
+        findings: audit::findings(store)
+            .await
+            .context("auditing the ledger")?,
+        excuses: Vec::new(),
+    };
+    for (slot, tally) in (0..).zip(&tallies) {
+        let (ordinal, _) = plan.pair(slot);
+        if journal.fate(ordinal) != Fate::Committed {
+            verdict.uncommitted += u64::from(tally.requests);
+            verdict.phantoms += u64::from(tally.arrived);
+            continue;
+        }
+        verdict.expected += 1;
+        verdict.delivered += u64::from(tally.answered > 0);
+        verdict.missing += u64::from(tally.requests == 0);
+        verdict.phantoms += u64::from(tally.arrived.saturating_sub(tally.requests));
+        verdict.unrecorded +=
+            u64::from(tally.requests.saturating_sub(tally.arrived + tally.perhaps));
+    }
+    verdict.excuses = excuses(log, &tallies);
+    verdict.duplicates = verdict
+        .excuses
+        .iter()
+        .filter(|excuse| excuse.kind == ExcuseKind::Repeated)
+        .count() as u64;
+    Ok(verdict)
+}
+
+/// The requests that something followed which should not have, and those without a record. Which
+/// of several requests of a pair has no record can't be told: the last ones are recorded, since
+/// nothing cut them off, and so the first ones are taken.
+fn excuses(log: &[Seen], tallies: &[Tally]) -> Vec<Excuse> {
+    let mut by_slot: HashMap<u32, Vec<Seen>> = HashMap::new();
+    for seen in log {
+        let tally = tallies[seen.slot as usize];
+        if tally.requests > 1 || tally.requests > tally.arrived + tally.perhaps {
+            by_slot.entry(seen.slot).or_default().push(*seen);
+        }
+    }
+    let mut excuses = Vec::new();
+    for (slot, mut requests) in by_slot {
+        requests.sort_unstable_by_key(|seen| seen.arrived);
+        let tally = tallies[slot as usize];
+        let unrecorded = tally.requests.saturating_sub(tally.arrived + tally.perhaps);
+        for request in requests.iter().take(unrecorded as usize) {
+            excuses.push(Excuse {
+                kind: ExcuseKind::Unrecorded,
+                request: *request,
+            });
+        }
+        let (_, followed) = requests.split_last().unwrap_or((&requests[0], &[]));
+        for request in followed {
+            if (200..300).contains(&request.status) {
+                excuses.push(Excuse {
+                    kind: ExcuseKind::Repeated,
+                    request: *request,
+                });
+            }
+        }
+    }
+    excuses
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(slot: u32, status: u16, arrived: u64) -> Seen {
+        Seen {
+            slot,
+            status,
+            arrived,
+            ended: arrived + 5,
+        }
+    }
+
+    #[test]
+    fn a_request_after_a_success_rests_on_the_success() {
+        let log = [
+            seen(0, 200, 10),
+            seen(0, 200, 30),
+            seen(1, 500, 10),
+            seen(1, 200, 20),
+        ];
+        let tally = Tally {
+            requests: 2,
+            answered: 2,
+            arrived: 2,
+            perhaps: 0,
+        };
+        let found = excuses(&log, &[tally, tally]);
+        assert_eq!(
+            found,
+            [Excuse {
+                kind: ExcuseKind::Repeated,
+                request: log[0]
+            }]
+        );
+    }
+
+    #[test]
+    fn a_request_without_a_record_is_the_first_of_its_pair() {
+        let log = [seen(0, 0, 10), seen(0, 200, 30)];
+        let tally = Tally {
+            requests: 2,
+            answered: 1,
+            arrived: 1,
+            perhaps: 0,
+        };
+        let found = excuses(&log, &[tally]);
+        assert_eq!(
+            found,
+            [Excuse {
+                kind: ExcuseKind::Unrecorded,
+                request: log[0]
+            }]
+        );
+    }
+}

@@ -104,7 +104,7 @@ fn stream(text: &str, partitions: u16, replicas: u8, percent: u32) -> Value {
     let mut config = parsed(text);
     config["num_replicas"] = replicas.into();
     if let Some(bytes) = config["max_bytes"].as_u64() {
-        config["max_bytes"] = (bytes / 100 * u64::from(percent)).max(1 << 20).into();
+        config["max_bytes"] = (bytes * u64::from(percent) / 100).max(1 << 20).into();
     }
     if let Some(dest) = config["subject_transform"]["dest"].as_str() {
         let dest = dest.replace(FILE_PARTITIONS, &format!("{{{{partition({partitions},"));

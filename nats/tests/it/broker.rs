@@ -1,0 +1,100 @@
+//! A nats-server with Hooklane's streams, and a second, independent look into it.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use bytes::Bytes;
+use hooklane_nats::{Client, Config, Incoming, Outgoing, Publisher, PullConfig, Puller, topology};
+use hooklane_proto::header::{self, Headers};
+use hooklane_testkit::nats::Server;
+use tokio::time::{Instant, timeout};
+
+/// For everything that should take moments.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+pub(crate) struct Broker {
+    pub(crate) server: Server,
+    pub(crate) client: Client,
+}
+
+impl Broker {
+    /// A server with every stream, in two partitions.
+    pub(crate) async fn start() -> Result<Self> {
+        Self::start_with(|_| {}).await
+    }
+
+    pub(crate) async fn start_with(change: impl FnOnce(&mut Config)) -> Result<Self> {
+        let server = Server::start().await?;
+        let mut config = config(&server);
+        change(&mut config);
+        let client = Client::connect(&config).await?;
+        topology::ensure(&client).await?;
+        Ok(Self { server, client })
+    }
+
+    /// JetStream by async-nats' own means.
+    pub(crate) async fn jetstream(&self) -> Result<async_nats::jetstream::Context> {
+        let client = async_nats::connect(self.server.url()).await?;
+        Ok(async_nats::jetstream::new(client))
+    }
+
+    /// Messages in a stream.
+    pub(crate) async fn count(&self, stream: &str) -> Result<u64> {
+        let state = hooklane_nats::inspect::stream_state(&self.client, stream).await?;
+        Ok(state.messages)
+    }
+
+    pub(crate) fn publisher(&self) -> Publisher {
+        Publisher::new(&self.client, 1000, 16 << 20)
+    }
+
+    pub(crate) fn puller(&self, stream: &str, durable: &str, batch: usize) -> Puller {
+        let config = PullConfig {
+            batch,
+            heartbeat: Duration::from_millis(500),
+            ..PullConfig::default()
+        };
+        Puller::new(&self.client, stream, durable, config)
+    }
+
+    /// Publishes `records.0` messages with these bodies.
+    pub(crate) async fn records(&self, bodies: impl IntoIterator<Item = u32>) -> Result<()> {
+        let messages = bodies.into_iter().map(|n| outgoing("records.0", n)).collect();
+        for result in self.publisher().publish_all(messages, in_time()).await {
+            result?;
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn config(server: &Server) -> Config {
+    Config {
+        url: server.url().into(),
+        partitions: 2,
+        ..Config::default()
+    }
+}
+
+pub(crate) fn in_time() -> Instant {
+    Instant::now() + SOON
+}
+
+/// A message whose id and body are a number.
+pub(crate) fn outgoing(subject: &str, n: u32) -> Outgoing {
+    let mut headers = Headers::new();
+    headers.push(header::MSG_ID, format!("id-{n}"));
+    Outgoing {
+        subject: subject.to_owned(),
+        headers,
+        payload: Bytes::from(n.to_string()),
+    }
+}
+
+pub(crate) fn number(incoming: &Incoming) -> u32 {
+    std::str::from_utf8(&incoming.payload).unwrap().parse().unwrap()
+}
+
+/// The next message, which has to come in time.
+pub(crate) async fn next(puller: &mut Puller) -> Result<Incoming> {
+    Ok(timeout(SOON, puller.next()).await?)
+}

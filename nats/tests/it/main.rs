@@ -1,0 +1,11 @@
+//! Against a real nats-server, which is killed, wiped and filled at will.
+
+mod broker;
+mod connection;
+mod inspect;
+mod leases;
+mod publish;
+mod pull;
+mod routes;
+mod settle;
+mod topology;

@@ -43,6 +43,14 @@ pub enum Error {
         /// How long it was given.
         after: std::time::Duration,
     },
+    /// An outbox table is not as its source is configured.
+    #[error("outbox `{outbox}`: {problem}")]
+    Outbox {
+        /// The source's name.
+        outbox: String,
+        /// What does not fit, and what helps.
+        problem: String,
+    },
     /// The ledger holds something that this release can't read.
     #[error("{doing}: {problem}")]
     Unreadable {
@@ -67,6 +75,7 @@ impl Error {
             | Self::Url
             | Self::Migrate(_)
             | Self::TimedOut { .. }
+            | Self::Outbox { .. }
             | Self::Unreadable { .. } => None,
         }
     }

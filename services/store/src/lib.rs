@@ -9,14 +9,15 @@
 
 pub mod accept;
 pub mod audit;
-pub mod message;
-pub mod master_key;
-pub mod manage;
-pub mod event_type;
-pub mod endpoint;
-pub mod delivery;
 pub mod consumer;
+pub mod delivery;
+pub mod endpoint;
+pub mod event_type;
 pub mod intake;
+pub mod manage;
+pub mod master_key;
+pub mod message;
+pub mod outbox;
 pub mod producer;
 pub mod rejected;
 

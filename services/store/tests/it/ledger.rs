@@ -1,4 +1,6 @@
-//! A migrated database of one test, and rows to begin with.
+//! A migrated database of one test, rows to begin with, and records to write into them.
+//!
+//! Names no database driver, so that the services' tests can use this file too.
 
 use chrono::{DateTime, TimeDelta, TimeZone, Utc};
 use hooklane_proto::delivery::DeliveryKey;
@@ -7,14 +9,12 @@ use hooklane_proto::record::{
     Attempt, Drive, FailureReason, ParkReason, Parked, Record, SkipReason, Skipped, Verdict,
 };
 use hooklane_store::{Config, Store};
-use hooklane_testkit::postgres::{self, Database};
-use sqlx::PgPool;
+use hooklane_testkit::postgres::{Database, Server};
 
 /// A database and two ways into it: ours, and plain SQL to look behind it.
 pub(crate) struct Ledger {
     pub(crate) store: Store,
-    pub(crate) pool: PgPool,
-    database: Database,
+    pub(crate) database: Database,
 }
 
 /// Noon of a day long before any clock that tests run under.
@@ -28,22 +28,22 @@ pub(crate) fn at(seconds: i64) -> DateTime<Utc> {
 }
 
 impl Ledger {
+    /// On the server that all tests share.
     pub(crate) async fn new() -> Self {
-        let database = postgres::database("ledger", |url| async move {
+        Self::on(&Server::shared().await.unwrap()).await
+    }
+
+    /// On a server that the test may harm.
+    pub(crate) async fn on(server: &Server) -> Self {
+        let migrate = |url: String| async move {
             let store = Store::connect(&Config::new(url)).await?;
             store.migrate().await?;
             store.close().await;
             Ok::<_, hooklane_store::Error>(())
-        })
-        .await
-        .unwrap();
+        };
+        let database = server.database("ledger", migrate).await.unwrap();
         let store = Store::connect(&Config::new(database.url())).await.unwrap();
-        let pool = PgPool::connect(database.url()).await.unwrap();
-        Self {
-            store,
-            pool,
-            database,
-        }
+        Self { store, database }
     }
 
     /// Another process' way in: it shares nothing with the first but the database.
@@ -53,18 +53,21 @@ impl Ledger {
             .unwrap()
     }
 
+    /// Runs SQL; rows come a line each, columns separated by `|`.
+    pub(crate) async fn sql(&self, sql: &str) -> String {
+        self.database.psql(sql).await.unwrap().trim().to_owned()
+    }
+
     /// An active endpoint of the consumer `acme`.
     pub(crate) async fn endpoint(&self, n: u64) -> EndpointId {
         let id = EndpointId::for_test(n);
-        sqlx::query(
-            "WITH c AS (INSERT INTO hooklane.consumers (id) VALUES ('acme') ON CONFLICT DO NOTHING)
+        self.sql(&format!(
+            "INSERT INTO hooklane.consumers (id) VALUES ('acme') ON CONFLICT DO NOTHING;
              INSERT INTO hooklane.endpoints (id, consumer_id, url, filters)
-             VALUES ($1, 'acme', 'https://example.com/', '{*}')",
-        )
-        .bind(id.uuid())
-        .execute(&self.pool)
-        .await
-        .unwrap();
+             VALUES ('{}', 'acme', 'https://example.com/', '{{*}}')",
+            id.uuid()
+        ))
+        .await;
         id
     }
 
@@ -76,40 +79,43 @@ impl Ledger {
         endpoint: EndpointId,
         accepted_at: DateTime<Utc>,
     ) -> DeliveryKey {
-        let key = DeliveryKey {
-            accepted_at,
-            message: MessageId::for_test(n),
-            endpoint,
-        };
+        self.deliveries(n..n + 1, endpoint, accepted_at).await[0]
+    }
+
+    /// As [`Ledger::delivery`], one for each number.
+    pub(crate) async fn deliveries(
+        &self,
+        numbers: std::ops::Range<u64>,
+        endpoint: EndpointId,
+        accepted_at: DateTime<Utc>,
+    ) -> Vec<DeliveryKey> {
         self.store.ensure_days([accepted_at]).await.unwrap();
-        sqlx::query(
-            "WITH m AS (
-                 INSERT INTO hooklane.messages (accepted_at, id, consumer_id, event_type, payload, source)
-                 VALUES ($1, $2, 'acme', 'invoice.paid', '{}', 'api') ON CONFLICT DO NOTHING)
+        let keys: Vec<DeliveryKey> = numbers
+            .map(|n| DeliveryKey {
+                accepted_at,
+                message: MessageId::for_test(n),
+                endpoint,
+            })
+            .collect();
+        let ids: Vec<String> = keys
+            .iter()
+            .map(|key| key.message.uuid().to_string())
+            .collect();
+        let ids = ids.join(",");
+        let (at, endpoint) = (accepted_at.to_rfc3339(), endpoint.uuid());
+        self.sql(&format!(
+            "INSERT INTO hooklane.messages (accepted_at, id, consumer_id, event_type, payload, source)
+             SELECT '{at}', id::uuid, 'acme', 'invoice.paid', '{{}}', 'api'
+               FROM unnest(string_to_array('{ids}', ',')) id
+             ON CONFLICT DO NOTHING;
              INSERT INTO hooklane.deliveries (accepted_at, message_id, endpoint_id, consumer_id,
                  partition, status, driven_at, not_after, next_attempt_at, deadline)
-             VALUES ($1, $2, $3, 'acme', 7, 'received', $1, $1 + '20 s'::interval, $1,
-                     $1 + '48 h'::interval)",
-        )
-        .bind(accepted_at)
-        .bind(key.message.uuid())
-        .bind(endpoint.uuid())
-        .execute(&self.pool)
-        .await
-        .unwrap();
-        key
-    }
-
-    /// One value by plain SQL.
-    pub(crate) async fn one<T>(&self, sql: &'static str) -> T
-    where
-        T: Send + Unpin + for<'r> sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres>,
-    {
-        sqlx::query_scalar(sql).fetch_one(&self.pool).await.unwrap()
-    }
-
-    pub(crate) async fn run(&self, sql: &'static str) {
-        sqlx::raw_sql(sql).execute(&self.pool).await.unwrap();
+             SELECT a, id::uuid, '{endpoint}', 'acme', 7, 'received', a, a + '20 s'::interval, a,
+                    a + '48 h'::interval
+               FROM unnest(string_to_array('{ids}', ',')) id, (SELECT '{at}'::timestamptz) t (a)",
+        ))
+        .await;
+        keys
     }
 }
 

@@ -1,5 +1,10 @@
 //! The ledger on a real PostgreSQL: a database of its own for every test.
 
+#![allow(clippy::unwrap_used, reason = "a fixture that fails should panic")]
+
+mod accept;
+mod audit;
 mod ledger;
+mod sql;
 
 mod record;

@@ -161,7 +161,7 @@ async fn a_410_disables_its_endpoint_once() {
     assert_eq!(status(&ledger).await, "failed");
 
     ledger
-        .run("UPDATE hooklane.endpoints SET state = 'active'")
+        .sql("UPDATE hooklane.endpoints SET state = 'active'")
         .await;
     assert_eq!(ledger.store.apply(&gone).await.unwrap().disabled, 0);
     assert_eq!(ledger.one::<String>(state).await, "active");
@@ -251,7 +251,7 @@ async fn an_attempt_of_a_day_without_a_partition_makes_it() {
         .await
         .unwrap();
     // Known to this process, and dropped by another.
-    ledger.run("DROP TABLE hooklane.attempts_20260304").await;
+    ledger.sql("DROP TABLE hooklane.attempts_20260304").await;
     ledger.store.apply(&[Record::Attempt(late)]).await.unwrap();
     assert_eq!(
         ledger
@@ -344,8 +344,7 @@ async fn overlapping_batches_of_two_recorders_end_in_the_same_rows() {
     let ledger = Ledger::new().await;
     let endpoint = ledger.endpoint(1).await;
     let mut forward = Vec::new();
-    for n in 1..=200_u64 {
-        let key = ledger.delivery(n, endpoint, noon()).await;
+    for (n, key) in (1..).zip(ledger.deliveries(1..201, endpoint, noon()).await) {
         forward.push(retry(drive(key, 1), n, 1, at(5)));
         forward.push(parked(drive(key, 1), ParkReason::Horizon, at(0)));
     }

@@ -27,13 +27,13 @@ async fn a_recorder_writes_at_this_pace() {
     )
     .bind(noon())
     .bind(i32::try_from(ROWS).unwrap())
-    .execute(&ledger.pool)
+    .execute(&mut ledger.connect().await)
     .await
     .unwrap();
     let keys: Vec<(chrono::DateTime<chrono::Utc>, Uuid, Uuid)> = sqlx::query_as(
         "SELECT accepted_at, message_id, endpoint_id FROM hooklane.deliveries ORDER BY 1",
     )
-    .fetch_all(&ledger.pool)
+    .fetch_all(&mut ledger.connect().await)
     .await
     .unwrap();
     let mut records = Vec::with_capacity(ROWS);

@@ -1,0 +1,98 @@
+//! Days made ahead, and what is too old.
+
+use std::time::Duration;
+
+use chrono::TimeDelta;
+use hooklane_core::clock;
+use hooklane_recorder::Config;
+
+use crate::bench::Bench;
+
+fn day(ago: i64) -> String {
+    (clock::now() - TimeDelta::days(ago))
+        .format("%Y%m%d")
+        .to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn days_are_made_ahead_of_time() {
+    let bench = Bench::new().await;
+    let expected: Vec<String> = (-3..=0).rev().map(day).collect();
+    let _recorder = bench.record(Config {
+        days_ahead: 3,
+        ..Config::default()
+    });
+    let made = "SELECT string_agg(right(relname, 8), ' ' ORDER BY relname) FROM pg_class
+                 WHERE relname ~ '^deliveries_[0-9]{8}$'";
+    bench.until(made, &expected.join(" ")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn old_days_go_but_not_one_with_open_deliveries() {
+    let bench = Bench::new().await;
+    let endpoint = bench.ledger.endpoint(1).await;
+    for (n, ago) in [(1, 6), (2, 5), (3, 4), (4, 2)] {
+        let accepted = clock::now() - TimeDelta::days(ago);
+        bench.ledger.delivery(n, endpoint, accepted).await;
+    }
+    bench
+        .ledger
+        .sql(&format!(
+            "UPDATE hooklane.deliveries_{} SET status = 'sent';
+             UPDATE hooklane.deliveries_{} SET status = 'failed';
+             UPDATE hooklane.deliveries_{} SET status = 'stalled'",
+            day(6),
+            day(4),
+            day(5)
+        ))
+        .await;
+    let _recorder = bench.record(Config {
+        days_ahead: 1,
+        retention_days: 3,
+        housekeeping_every: Duration::from_secs(1),
+        ..Config::default()
+    });
+    let days = "SELECT string_agg(right(relname, 8), ' ' ORDER BY relname) FROM pg_class
+                 WHERE relname ~ '^messages_[0-9]{8}$'";
+    let kept = [day(5), day(2), day(0), day(-1)].join(" ");
+    bench.until(days, &kept).await;
+    // Once its deliveries are done it goes too.
+    bench
+        .ledger
+        .sql(&format!(
+            "UPDATE hooklane.deliveries_{} SET status = 'skipped'",
+            day(5)
+        ))
+        .await;
+    let kept = [day(2), day(0), day(-1)].join(" ");
+    bench.until(days, &kept).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idempotency_keys_and_expired_secrets_are_forgotten_when_their_time_is_over() {
+    let bench = Bench::new().await;
+    let endpoint = bench.ledger.endpoint(1).await;
+    bench
+        .ledger
+        .sql(&format!(
+            "INSERT INTO hooklane.idempotency_keys
+             SELECT 'acme', 'k' || n, '', gen_random_uuid(), now() - n * '1 day'::interval
+               FROM generate_series(1, 10) n;
+             INSERT INTO hooklane.endpoint_secrets VALUES
+                 ('{0}', now() - '3 d'::interval, 'old', now() - '1 s'::interval),
+                 ('{0}', now() - '2 d'::interval, 'rotating', now() + '1 d'::interval),
+                 ('{0}', now() - '1 d'::interval, 'new', NULL)",
+            endpoint.uuid()
+        ))
+        .await;
+    let _recorder = bench.record(Config::default());
+    bench
+        .until("SELECT string_agg(convert_from(sealed, 'UTF8'), ' ' ORDER BY created_at) FROM hooklane.endpoint_secrets", "rotating new")
+        .await;
+    bench
+        .until(
+            "SELECT count(*), max(key) FROM hooklane.idempotency_keys",
+            "6|k6",
+        )
+        .await;
+}

@@ -1,12 +1,14 @@
 //! `cargo xtask test`: sets up, then runs every test of the workspace.
 
 use anyhow::Result;
-use hooklane_local::{external_nats_url, to_stderr};
+use hooklane_local::{RunDir, external_nats_url, servers_home, to_stderr};
 
 use crate::environment::{self, Ledger};
 use crate::process;
 
-/// How the testkit learns of the run's PostgreSQL, and of a nats-server that isn't ours.
+/// How the testkit learns where to keep files, of the run's PostgreSQL, and of a nats-server that
+/// isn't ours.
+const TEST_HOME: &str = "HOOKLANE_TEST_HOME";
 const TEST_DATABASE_URL: &str = "HOOKLANE_TEST_DATABASE_URL";
 const TEST_NATS_URL: &str = "HOOKLANE_TEST_NATS_URL";
 
@@ -22,6 +24,12 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(args: &Args) -> Result<()> {
     environment::setup().await?;
+    // What killed test programs leave goes with it.
+    let home = environment::blocking(|| {
+        let parent = servers_home(&environment::dot_hooklane())?;
+        Ok(RunDir::create(&parent, "test-home")?)
+    })
+    .await?;
     // One for the whole run: test programs make databases of their own on it. A nats-server is
     // quick to start, and tests kill theirs, so each test has one.
     let ledger = Ledger::start("test-run").await?;
@@ -35,6 +43,7 @@ pub(crate) async fn run(args: &Args) -> Result<()> {
     }
     cargo.arg("--no-fail-fast");
     cargo.args(&args.filter);
+    cargo.env(TEST_HOME, home.path());
     cargo.env(TEST_DATABASE_URL, ledger.url());
     if let Some(url) = external_nats_url() {
         to_stderr("using the nats-server of NATS_URL where a test does it no harm");

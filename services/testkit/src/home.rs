@@ -1,4 +1,5 @@
-//! Where fixtures keep their files: below `.hooklane` of this checkout.
+//! Where fixtures keep their files: below `.hooklane` of this checkout, in the run's directory
+//! when there is one.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +20,10 @@ pub(crate) fn dot_hooklane() -> PathBuf {
 
 /// A directory for one fixture.
 pub(crate) fn run_dir(kind: &str) -> Result<RunDir> {
-    let home = servers_home(&dot_hooklane())?;
+    let home = match variable(crate::HOME) {
+        Some(home) => PathBuf::from(home),
+        None => servers_home(&dot_hooklane())?,
+    };
     RunDir::create(&home, kind).context("making a fixture's directory")
 }
 

@@ -21,6 +21,8 @@ mod home;
 
 pub use receiver::{Receiver, Reply};
 
+/// Names the directory in which a whole run keeps its files, so that they go when it ends.
+pub const HOME: &str = "HOOKLANE_TEST_HOME";
 /// Names the PostgreSQL that a whole run shares: any URL on it whose user may create databases.
 pub const DATABASE_URL: &str = "HOOKLANE_TEST_DATABASE_URL";
 /// Names a nats-server that is not ours, on which tests take turns (see [`nats::Server::any`]).

@@ -80,9 +80,19 @@ impl Server {
     ///
     /// As [`Server::start`], or when the named server can't be cleaned.
     pub async fn any() -> Result<Self> {
-        let Some(url) = home::variable(crate::NATS_URL) else {
-            return Self::start().await;
-        };
+        match home::variable(crate::NATS_URL) {
+            Some(url) => Self::turn(url).await,
+            None => Self::start().await,
+        }
+    }
+
+    /// Waits for a turn on the server at `url`, which isn't ours, and removes the streams that
+    /// Hooklane makes. The turn ends when this is dropped.
+    ///
+    /// # Errors
+    ///
+    /// When the `nats` command is missing, or the server can't be cleaned.
+    pub async fn turn(url: String) -> Result<Self> {
         home::blocking(move || {
             let path = std::env::temp_dir().join("hooklane-test-nats.lock");
             let turn = File::create(&path).context("making the lock of the shared nats-server")?;

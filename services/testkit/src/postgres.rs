@@ -173,14 +173,12 @@ impl Server {
         if !self.sql(ready.clone()).await?.is_empty() {
             return Ok(());
         }
-        let mut hasher = DefaultHasher::new();
-        self.inner.url.hash(&mut hasher);
-        let path = std::env::temp_dir().join(format!("hooklane-{:016x}.lock", hasher.finish()));
+        let path = self.lock_path();
         // Held until the template is ready or has failed.
         let lock = home::blocking(move || {
             let file = File::create(&path).context("making the template's lock")?;
             file.lock().context("waiting for the template")?;
-            Ok((file, path))
+            Ok(file)
         })
         .await?;
         if self.sql(ready).await?.is_empty() {
@@ -197,6 +195,17 @@ impl Server {
         }
         drop(lock);
         Ok(())
+    }
+
+    /// A file beside what the server's users share: the server's own, or the run's directory.
+    fn lock_path(&self) -> PathBuf {
+        if let Some((_, dir)) = &self.inner.own {
+            return dir.path().join("template.lock");
+        }
+        if let Some(run) = home::variable(crate::HOME) {
+            return PathBuf::from(run).join("template.lock");
+        }
+        std::env::temp_dir().join("hooklane-test-template.lock")
     }
 
     async fn create(&self, template: &str) -> Result<Database> {

@@ -2,7 +2,8 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
 use hooklane_local::{
     Error, Install, Nats, NatsOptions, Postgres, PostgresOptions, Psql, RunDir, nats_server,
@@ -10,7 +11,10 @@ use hooklane_local::{
 };
 
 pub(crate) fn run_dir() -> RunDir {
-    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join(".hooklane");
+    let home = match std::env::var_os("HOOKLANE_TEST_HOME") {
+        Some(run) => PathBuf::from(run),
+        None => Path::new(env!("CARGO_TARGET_TMPDIR")).join(".hooklane"),
+    };
     RunDir::create(&servers_home(&home).unwrap(), "local-it").unwrap()
 }
 
@@ -129,4 +133,37 @@ fn postgres_refuses_a_wrong_password() {
         .unwrap_err();
     assert!(error.to_string().contains("password"), "{error}");
     assert!(!format!("{postgres:?}").contains("hooklane:"));
+}
+
+#[test]
+fn a_home_that_the_servers_account_can_not_enter_is_replaced_by_one_it_can() {
+    let private = tempfile::tempdir().unwrap();
+    let mode = std::fs::Permissions::from_mode(0o700);
+    std::fs::set_permissions(private.path(), mode).unwrap();
+    let home = private.path().join("checkout/.hooklane");
+    let place = servers_home(&home).unwrap();
+    assert_eq!(servers_home(&home).unwrap(), place);
+    let is_root = nix::unistd::Uid::effective().is_root();
+    assert_eq!(place == home.canonicalize().unwrap(), !is_root);
+    let dir = RunDir::create(&place, "local-it").unwrap();
+    let postgres = postgres(dir.path(), false);
+    Psql::new(postgres.bin(), &postgres.url())
+        .run("SELECT 1")
+        .unwrap();
+    drop((postgres, dir));
+    if is_root {
+        std::fs::remove_dir(&place).unwrap();
+    }
+}
+
+#[test]
+fn a_data_directory_of_another_version_is_refused_and_kept() {
+    let dir = run_dir();
+    drop(postgres(dir.path(), false));
+    let version = dir.path().join("data/PG_VERSION");
+    std::fs::write(&version, "9\n").unwrap();
+    let bin = postgres_bin(dir.path(), Install::Never, &quiet).unwrap();
+    let error = Postgres::start(&bin, dir.path(), &PostgresOptions::default()).unwrap_err();
+    assert!(matches!(error, Error::DataVersion { .. }), "{error}");
+    assert!(version.exists());
 }

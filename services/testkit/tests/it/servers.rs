@@ -1,24 +1,25 @@
 //! Databases and nats-servers of one's own.
 
 use std::convert::Infallible;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use hooklane_local::{Install, Psql, postgres_bin, quiet};
 use hooklane_testkit::{nats, postgres, wait};
 use tokio::net::TcpStream;
 
 static MIGRATIONS: AtomicU32 = AtomicU32::new(0);
 
+fn dot_hooklane() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.hooklane")
+}
+
 async fn database() -> postgres::Database {
     let migrate = |url: String| async move {
         MIGRATIONS.fetch_add(1, Ordering::Relaxed);
-        // The one tool at hand that speaks SQL here.
-        let status = tokio::process::Command::new("psql")
-            .args(["-X", "-q", "-d", &url, "-c", "CREATE TABLE t (n int)"])
-            .status()
-            .await
-            .unwrap();
-        assert!(status.success());
+        let bin = postgres_bin(&dot_hooklane(), Install::Never, &quiet).unwrap();
+        Psql::new(&bin, &url).run("CREATE TABLE t (n int)").unwrap();
         Ok::<_, Infallible>(())
     };
     let template = format!("testkit_it_{}", std::process::id());
@@ -80,4 +81,31 @@ async fn a_nats_server_comes_back_on_its_port() {
 async fn two_nats_servers_are_two() {
     let (one, two) = tokio::join!(nats::Server::start(), nats::Server::start());
     assert_ne!(one.unwrap().url(), two.unwrap().url());
+}
+
+async fn nats_cli(server: &nats::Server, args: &[&str]) -> String {
+    let cli = hooklane_local::nats_cli(&dot_hooklane(), Install::Never, &quiet).unwrap();
+    let output = tokio::process::Command::new(cli)
+        .args(["--server", server.url()])
+        .args(args)
+        .output()
+        .await
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[tokio::test]
+async fn a_turn_on_somebody_s_server_removes_our_streams_and_no_others() {
+    let theirs = nats::Server::start().await.unwrap();
+    for name in ["EVENTS", "THEIRS"] {
+        let subjects = format!("--subjects={name}.>");
+        nats_cli(&theirs, &["stream", "add", name, &subjects, "--defaults"]).await;
+    }
+    let turn = nats::Server::turn(theirs.url().to_owned()).await.unwrap();
+    let left = nats_cli(&theirs, &["stream", "ls", "--names"]).await;
+    assert_eq!(left.trim(), "THEIRS");
+    assert!(turn.kill9().await.is_err(), "it isn't ours to kill");
+    drop(turn);
+    assert!(theirs.process().unwrap().pid().is_some());
 }

@@ -5,6 +5,7 @@
 //! receiver, verifier, measurement and reports. Does not own any of what it tests, and reaches
 //! the ledger only through `hooklane-store`.
 
+pub mod bench;
 pub mod epoch;
 pub mod generate;
 pub mod host;

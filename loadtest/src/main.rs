@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use loadtest::progress::Progress;
 use loadtest::run::{self, Options};
 use loadtest::shape::{Numbers, Shape};
-use loadtest::system::{Profile, workspace};
+use loadtest::system::{Profile, Tuning, workspace};
 use tokio_util::sync::CancellationToken;
 
 /// Measures and verifies a whole Hooklane on this machine.
@@ -72,6 +72,9 @@ struct RunArgs {
     /// The hooklane binary; the release build of this checkout unless given.
     #[arg(long)]
     binary: Option<PathBuf>,
+    /// A setting of hooklane's, such as `relay.batch=500`; may be given several times.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
     /// Keep the logs and the configuration in this directory.
     #[arg(long)]
     keep_logs: Option<PathBuf>,
@@ -108,6 +111,13 @@ impl RunArgs {
                 "the backlog shape has two consumers of one endpoint each"
             );
         }
+        let mut tuning = Tuning::default();
+        for setting in &self.settings {
+            let (key, value) = setting
+                .split_once('=')
+                .context("--set takes KEY=VALUE, the value as in TOML")?;
+            tuning = tuning.set(key, value);
+        }
         Ok(Options {
             shape: self.shape,
             numbers,
@@ -118,6 +128,7 @@ impl RunArgs {
                 .binary
                 .unwrap_or_else(|| workspace().join("target/release/hooklane")),
             profile: self.profile,
+            tuning,
             verify_every: self.verify_every,
             keep_logs: self.keep_logs,
         })

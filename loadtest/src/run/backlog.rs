@@ -5,13 +5,13 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use hooklane_store::audit;
-use tokio_util::sync::CancellationToken;
+use hooklane_store::audit::{self, Vain};
 
-use super::{Events, Found, Options, Run, pause, total};
-use crate::generate::Load;
-use crate::measure::{Memory, Watch};
-use crate::progress::Progress;
+use super::phase::Begun;
+use super::{Found, Run, total};
+use crate::bench::{Bench, Events};
+use crate::generate::{Generated, Load};
+use crate::journal::Fate;
 use crate::receiver::Behaviour;
 use crate::report::{Drives, Goal, MemoryReport, Report};
 use crate::setup::Endpoints;
@@ -25,17 +25,15 @@ const HEALTHY_RATE: f64 = 100.0;
 const HEALTHY_SECONDS: u32 = 1_200;
 /// Before memory is read for the first time, so that what a busy system needs anyway is in it.
 const SETTLE: Duration = Duration::from_secs(5);
+/// Outbox rows that the healthy load may have waiting at any time.
+const UNDER_WAY: u64 = 100;
 /// By how much hooklane may grow.
 const MOST_GROWTH: u64 = 50_000_000;
 /// Drives that a row may make in vain before its first attempt.
 const MOST_IN_VAIN: usize = 2;
 
-pub(super) async fn run(
-    options: &Options,
-    progress: &Progress,
-    cancelled: &CancellationToken,
-) -> Result<Report> {
-    let numbers = options.numbers;
+pub(super) async fn run(run: Run<'_>) -> Result<Report> {
+    let numbers = run.options.numbers;
     let beside = HEALTHY_SECONDS * HEALTHY_RATE as u32;
     let all = total(&[numbers.warm_up, numbers.events, beside])?;
     let warm = Events {
@@ -53,66 +51,52 @@ pub(super) async fn run(
             _ => HEALTHY,
         })
         .collect();
-    let run = Run::start(
-        options,
-        progress,
-        cancelled,
-        consumer_of,
-        Endpoints::default(),
-    )
-    .await?;
-    run.warm_up(warm).await?;
+    let (bench, host) = run.start(consumer_of, Endpoints::default()).await?;
+    bench.warm_up(warm).await?;
 
     // The healthy endpoint's load goes on beside everything else, until the end.
-    let enough = cancelled.child_token();
-    let beside = Load {
+    let enough = run.cancelled.child_token();
+    let beside = Events {
+        from: waiting.to,
+        to: all,
+    };
+    let load = Load {
         connections: 2,
-        ..run.load(
-            Events {
-                from: waiting.to,
-                to: all,
-            },
-            Some(HEALTHY_RATE),
-            1,
-        )
+        ..bench.load(beside, Some(HEALTHY_RATE), 1)
     };
-    let healthy_load = run.generator.run(beside, &enough);
     let rest = async {
-        let result = hold_and_release(&run, waiting).await;
+        let held = hold_and_release(run, &bench, waiting).await;
         enough.cancel();
-        result
+        held
     };
-    let (healthy_load, held) = tokio::join!(healthy_load, rest);
+    let (healthy_load, held) = tokio::join!(bench.generator.run(load, &enough), rest);
     healthy_load?;
     let held = held?;
-    run.until(
-        "recording",
-        |_, open| open.received == 0 && open.outbox == 0,
-        true,
-    )
-    .await?;
+    bench
+        .until("recording", |open| open.received == 0 && open.outbox == 0)
+        .await?;
 
-    let verdict = run.verdict().await?;
-    let vain = audit::vain_drives(&run.store, run.endpoints[HANGING as usize]).await?;
-    let mut faults = verdict.unexcusable();
+    let mut phase = held
+        .begun
+        .end(&bench, "backlog", waiting, &held.generated, |_| true);
+    phase.healthy = bench
+        .latencies(committed(&bench, beside), |_| false)
+        .0
+        .summary();
+    let memory = held.begun.memory();
+    drop(held);
+    let verdict = bench.verdict().await?;
+    let vain = audit::vain_drives(&bench.store, bench.endpoints[HANGING as usize]).await?;
+    let mut faults = verdict.faults();
+    // What was attempted in vain while the endpoint hung waits for its next attempt.
     let totals = verdict.totals;
     if totals.sent + totals.stalled != verdict.expected {
         faults.extend(verdict.all_sent());
     }
-    let events = Events {
-        from: waiting.to,
-        to: waiting.to + u32::try_from(committed_from(&run, waiting.to)).unwrap_or(0),
-    };
-    let mut phase = run.end("backlog", &held.begun, waiting, &held.generated, |_| true);
-    phase.healthy = run.latencies(events, |_| false).0.summary();
-    let goals = goals(&held, &vain);
     let found = Found {
+        goals: goals(&memory, &vain),
         phases: vec![phase],
-        memory: Some(MemoryReport {
-            before: held.before,
-            peak: held.peak,
-            hooklane_growth_bytes: held.growth(),
-        }),
+        memory: Some(memory),
         drives_in_vain: Some(Drives {
             deliveries: vain.deliveries,
             attempted: vain.attempted,
@@ -120,85 +104,84 @@ pub(super) async fn run(
             most: vain.most,
         }),
         verdict,
-        goals,
         faults,
     };
-    run.finish(found).await
+    run.finish(bench, host, found).await
 }
 
 struct Held {
-    begun: super::Begun,
-    generated: crate::generate::Generated,
-    before: Memory,
-    peak: Memory,
+    begun: Begun,
+    generated: Generated,
 }
 
-impl Held {
-    fn growth(&self) -> u64 {
-        self.peak.hooklane.saturating_sub(self.before.hooklane)
+async fn hold_and_release(run: Run<'_>, bench: &Bench, waiting: Events) -> Result<Held> {
+    bench.pause(SETTLE).await?;
+    let begun = Begun::now(bench)?;
+    bench.progress.step(&format!(
+        "writing {} events for an endpoint that hangs",
+        waiting.to - waiting.from
+    ));
+    bench
+        .receiver
+        .behave(HANGING, Behaviour::Hang(run.options.hang));
+    let load = bench.load(waiting, run.options.numbers.rate, run.options.numbers.rows);
+    let generated = bench.generator.run(load, run.cancelled).await?;
+    bench
+        .until("accepting", |open| open.outbox < UNDER_WAY)
+        .await?;
+    bench
+        .progress
+        .step(&format!("holding the backlog for {:?}", run.options.hold));
+    bench.pause(run.options.hold).await?;
+    bench.progress.step("letting the endpoint recover");
+    bench.receiver.behave(HANGING, Behaviour::Answer(200));
+    // Attempts that failed wait for the next one by the schedule, minutes from now; all else must
+    // go out at once.
+    bench
+        .until("draining", |open| {
+            open.outbox < UNDER_WAY
+                && open.received < UNDER_WAY
+                && open.stalled <= attempted_in_vain(bench)
+        })
+        .await?;
+    Ok(Held { begun, generated })
+}
+
+/// Deliveries whose attempts so far have all been cut off.
+fn attempted_in_vain(bench: &Bench) -> u64 {
+    let mut cut = std::collections::HashSet::new();
+    let log = bench.receiver.log();
+    for seen in &log {
+        if seen.status == 0 && bench.plan.pair(seen.slot).1 == HANGING {
+            cut.insert(seen.slot);
+        }
+    }
+    for seen in &log {
+        if seen.status != 0 {
+            cut.remove(&seen.slot);
+        }
+    }
+    cut.len() as u64
+}
+
+/// As many of the events as were written before the load ended.
+fn committed(bench: &Bench, events: Events) -> Events {
+    let written = (events.from..events.to)
+        .take_while(|ordinal| bench.journal.fate(*ordinal) == Fate::Committed)
+        .count();
+    Events {
+        from: events.from,
+        to: events.from + u32::try_from(written).unwrap_or(0),
     }
 }
 
-async fn hold_and_release(run: &Run<'_>, waiting: Events) -> Result<Held> {
-    pause(SETTLE, run.cancelled).await?;
-    let before = Memory::now(run.system.pids());
-    let watch = Watch::start(run.system.pids())?;
-    let count = u64::from(waiting.to - waiting.from);
-    run.progress.step(&format!(
-        "writing {count} events for an endpoint that hangs"
-    ));
-    run.receiver
-        .behave(HANGING, Behaviour::Hang(run.options.hang));
-    let begun = run.begin();
-    let load = run.load(waiting, run.options.numbers.rate, run.options.numbers.rows);
-    let generated = run.generator.run(load, run.cancelled).await?;
-    run.progress
-        .step(&format!("holding the backlog for {:?}", run.options.hold));
-    run.until("accepting", |_, open| open.outbox < 100, true)
-        .await?;
-    pause(run.options.hold, run.cancelled).await?;
-    run.progress.step("letting the endpoint recover");
-    run.receiver.behave(HANGING, Behaviour::Answer(200));
-    // What was attempted in vain waits for its next attempt by the schedule, minutes from now;
-    // everything else must go out at once.
-    let attempted = attempted_in_vain(run);
-    run.until(
-        "draining",
-        |_, open| open.outbox < 100 && open.stalled <= attempted && open.received < 1_000,
-        true,
-    )
-    .await?;
-    let peak = watch.peak();
-    Ok(Held {
-        begun,
-        generated,
-        before,
-        peak,
-    })
-}
-
-/// Requests that the endpoint never answered, or answered when nobody listened any more.
-fn attempted_in_vain(run: &Run<'_>) -> u64 {
-    run.receiver
-        .log()
-        .iter()
-        .filter(|seen| seen.status == 0 && run.plan.pair(seen.slot).1 == HANGING)
-        .count() as u64
-}
-
-fn committed_from(run: &Run<'_>, from: u32) -> usize {
-    (from..run.plan.events())
-        .take_while(|ordinal| run.journal.fate(*ordinal) == crate::journal::Fate::Committed)
-        .count()
-}
-
-fn goals(held: &Held, vain: &audit::Vain) -> Vec<Goal> {
+fn goals(memory: &MemoryReport, vain: &Vain) -> Vec<Goal> {
     let over = vain.over(MOST_IN_VAIN);
     vec![
         Goal {
             what: format!("hooklane grows by less than {} MB", MOST_GROWTH / 1_000_000),
-            measured: format!("{:.1} MB", held.growth() as f64 / 1e6),
-            met: held.growth() < MOST_GROWTH,
+            measured: format!("{:.1} MB", memory.hooklane_growth_bytes as f64 / 1e6),
+            met: memory.hooklane_growth_bytes < MOST_GROWTH,
         },
         Goal {
             what: format!(

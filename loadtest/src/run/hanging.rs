@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
-use tokio_util::sync::CancellationToken;
+use anyhow::{Result, ensure};
+use tokio::time::Instant;
 
-use super::{Events, Found, Options, Run, in_turn, pause, total};
-use crate::measure::{Memory, Watch};
-use crate::progress::Progress;
+use super::phase::Begun;
+use super::{Found, Run, in_turn, total};
+use crate::bench::{Bench, Events, STUCK};
 use crate::receiver::Behaviour;
 use crate::report::{Goal, MemoryReport, Phase, Report};
 use crate::setup::Endpoints;
@@ -17,8 +17,8 @@ use crate::setup::Endpoints;
 const EVERY: u32 = 10;
 /// How much slower the healthy endpoints may get at the 99th percentile.
 const MOST_RATIO: f64 = 2.0;
-/// After the load, how long a delivery to a healthy endpoint may still be under way.
-const SETTLE: Duration = Duration::from_millis(500);
+/// How often to look whether the last deliveries to healthy endpoints have arrived.
+const LOOK: Duration = Duration::from_millis(250);
 /// An endpoint as a customer would have it, but for the rate, which is not what is tested here.
 const ENDPOINTS: Endpoints = Endpoints {
     rate: None,
@@ -26,20 +26,16 @@ const ENDPOINTS: Endpoints = Endpoints {
     timeout: Duration::from_secs(15),
 };
 
-/// Spread over consumers with and without healthy endpoints beside them.
+/// Spread over consumers, some of which have healthy endpoints beside them.
 fn hangs(endpoint: u32) -> bool {
     endpoint % EVERY == EVERY - 1
 }
 
-pub(super) async fn run(
-    options: &Options,
-    progress: &Progress,
-    cancelled: &CancellationToken,
-) -> Result<Report> {
-    let numbers = options.numbers;
+pub(super) async fn run(run: Run<'_>) -> Result<Report> {
+    let numbers = run.options.numbers;
     let all = total(&[numbers.warm_up, numbers.events, numbers.events])?;
     let consumer_of = in_turn(all, numbers.consumers);
-    let run = Run::start(options, progress, cancelled, consumer_of, ENDPOINTS).await?;
+    let (bench, host) = run.start(consumer_of, ENDPOINTS).await?;
     let first = Events {
         from: numbers.warm_up,
         to: numbers.warm_up + numbers.events,
@@ -48,99 +44,84 @@ pub(super) async fn run(
         from: first.to,
         to: all,
     };
-    run.warm_up(Events {
-        from: 0,
-        to: numbers.warm_up,
-    })
-    .await?;
+    bench
+        .warm_up(Events {
+            from: 0,
+            to: numbers.warm_up,
+        })
+        .await?;
 
-    progress.step("measuring with all endpoints healthy");
-    let healthy = measured(&run, "all healthy", first).await?;
-    run.all_sent("recording").await?;
+    bench.progress.step("measuring with all endpoints healthy");
+    let (healthy, _) = measured(run, &bench, "all healthy", first).await?;
+    bench.all_sent("recording").await?;
 
-    progress.step("measuring with one tenth of the endpoints hanging");
-    let before = Memory::now(run.system.pids());
-    let watch = Watch::start(run.system.pids())?;
-    for endpoint in (0..run.plan.endpoints()).filter(|endpoint| hangs(*endpoint)) {
-        run.receiver.behave(endpoint, Behaviour::Hang(options.hang));
+    bench
+        .progress
+        .step("measuring with one tenth of the endpoints hanging");
+    for endpoint in (0..bench.plan.endpoints()).filter(|endpoint| hangs(*endpoint)) {
+        bench
+            .receiver
+            .behave(endpoint, Behaviour::Hang(run.options.hang));
     }
-    let hanging = measured(&run, "a tenth hanging", second).await?;
-    let peak = watch.peak();
-    drop(watch);
+    let (hanging, memory) = measured(run, &bench, "a tenth hanging", second).await?;
 
-    progress.step("letting the hanging endpoints recover");
-    for endpoint in 0..run.plan.endpoints() {
-        run.receiver.behave(endpoint, Behaviour::Answer(200));
+    bench.progress.step("letting the hanging endpoints recover");
+    for endpoint in 0..bench.plan.endpoints() {
+        bench.receiver.behave(endpoint, Behaviour::Answer(200));
     }
-    run.all_sent("recovering").await?;
-    let verdict = run.verdict().await?;
-    let mut faults = verdict.unexcusable();
+    bench.all_sent("recovering").await?;
+    let verdict = bench.verdict().await?;
+    let mut faults = verdict.faults();
     faults.extend(verdict.all_sent());
-    let goals = goals(&healthy, &hanging);
     let found = Found {
+        goals: goals(&healthy, &hanging),
         phases: vec![healthy, hanging],
-        memory: Some(MemoryReport {
-            before,
-            peak,
-            hooklane_growth_bytes: peak.hooklane.saturating_sub(before.hooklane),
-        }),
+        memory: Some(memory),
         drives_in_vain: None,
         verdict,
-        goals,
         faults,
     };
-    run.finish(found).await
+    run.finish(bench, host, found).await
 }
 
-async fn measured(run: &Run<'_>, name: &'static str, events: Events) -> Result<Phase> {
-    let begun = run.begin();
-    let load = run.load(events, run.options.numbers.rate, run.options.numbers.rows);
-    let writing = run.generator.run(load, run.cancelled);
-    let showing = async {
-        loop {
-            run.progress.show(format!(
-                "{name}: {} events committed, {} requests",
-                run.journal.committed(),
-                run.receiver.counters().requests
-            ));
-            tokio::time::sleep(SETTLE).await;
-        }
-    };
-    let generated = tokio::select! {
-        generated = writing => generated?,
-        () = showing => unreachable!("it shows for ever"),
-    };
-    pause(SETTLE, run.cancelled).await?;
-    healthy_arrived(run, events).await?;
-    Ok(run.end(name, &begun, events, &generated, hangs))
+async fn measured(
+    run: Run<'_>,
+    bench: &Bench,
+    name: &'static str,
+    events: Events,
+) -> Result<(Phase, MemoryReport)> {
+    let begun = Begun::now(bench)?;
+    let load = bench.load(events, run.options.numbers.rate, run.options.numbers.rows);
+    bench.progress.show(name.to_owned());
+    let generated = bench.generator.run(load, run.cancelled).await?;
+    healthy_arrived(bench, events).await?;
+    let phase = begun.end(bench, name, events, &generated, hangs);
+    Ok((phase, begun.memory()))
 }
 
-/// Waits for the last healthy deliveries: one that never arrives must not go missing from the
-/// latencies.
-async fn healthy_arrived(run: &Run<'_>, events: Events) -> Result<()> {
-    let expected: usize = (events.from..events.to)
+/// Waits for the last deliveries to healthy endpoints: one that never arrives must not go missing
+/// from the latencies.
+async fn healthy_arrived(bench: &Bench, events: Events) -> Result<()> {
+    let expected: u64 = (events.from..events.to)
         .map(|ordinal| {
-            run.plan
-                .endpoints_of(run.plan.consumer_of(ordinal))
-                .filter(|endpoint| !hangs(*endpoint))
-                .count()
+            let endpoints = bench.plan.endpoints_of(bench.plan.consumer_of(ordinal));
+            endpoints.filter(|endpoint| !hangs(*endpoint)).count() as u64
         })
         .sum();
-    let arrived = || {
-        let (healthy, _) = run.latencies(events, hangs);
-        healthy.summary().map_or(0, |summary| summary.count) as usize
-    };
-    let begun = tokio::time::Instant::now();
-    while arrived() < expected {
-        anyhow::ensure!(
-            begun.elapsed() < super::STUCK,
-            "{} of {expected} deliveries to healthy endpoints arrived",
-            arrived()
+    let begun = Instant::now();
+    loop {
+        let (healthy, _) = bench.latencies(events, hangs);
+        let arrived = healthy.summary().map_or(0, |summary| summary.count);
+        if arrived >= expected {
+            return Ok(());
+        }
+        ensure!(
+            begun.elapsed() < STUCK,
+            "{arrived} of {expected} deliveries to healthy endpoints arrived"
         );
-        run.system.check()?;
-        pause(SETTLE, run.cancelled).await?;
+        bench.system.check()?;
+        bench.pause(LOOK).await?;
     }
-    Ok(())
 }
 
 fn goals(healthy: &Phase, hanging: &Phase) -> Vec<Goal> {

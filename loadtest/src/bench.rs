@@ -1,0 +1,334 @@
+//! Everything that a run needs, started, set up and connected: servers, hooklane, receiver,
+//! generator, ledger.
+//!
+//! Owns starting the parts, warming up and waiting. Does not own what is written when, nor what
+//! should come of it: that is the shapes' and the crash tests'.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, bail, ensure};
+use hooklane_core::clock;
+use hooklane_proto::id::EndpointId;
+use hooklane_store::Store;
+use hooklane_store::audit::{self, Open};
+use hooklane_store::producer::Producer;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use crate::epoch::Epoch;
+use crate::generate::{Generator, Load};
+use crate::journal::Journal;
+use crate::latency::Latency;
+use crate::plan::Plan;
+use crate::progress::Progress;
+use crate::receiver::{Receiver, Sampling};
+use crate::setup::{self, Endpoints};
+use crate::system::{self, Profile, System, Tuning};
+use crate::verify::{self, Verdict};
+
+/// Connections that write to the outbox.
+const PRODUCERS: u32 = 8;
+/// Connections to the ledger for set-up and questions.
+const AT_HAND: u32 = 8;
+/// How long nothing at all may happen before a run gives up.
+pub const STUCK: Duration = Duration::from_secs(120);
+const POLL: Duration = Duration::from_millis(25);
+/// How often the ledger is asked, which costs it a little.
+const ASK: Duration = Duration::from_millis(50);
+
+/// What to start.
+#[derive(Debug, Clone)]
+pub struct Setting {
+    /// The `hooklane` binary.
+    pub binary: PathBuf,
+    /// Whether commits wait for the disk.
+    pub profile: Profile,
+    /// Settings of hooklane's that differ from the defaults.
+    pub tuning: Tuning,
+    /// Keep logs here.
+    pub keep_logs: Option<PathBuf>,
+    /// Consumers.
+    pub consumers: u32,
+    /// Endpoints of each consumer.
+    pub endpoints_each: u32,
+    /// The endpoints' settings.
+    pub endpoints: Endpoints,
+    /// Bytes of one payload.
+    pub payload: usize,
+    /// The consumer of each event, in order.
+    pub consumer_of: Vec<u32>,
+    /// Every n-th request is verified byte by byte.
+    pub verify_every: u64,
+}
+
+/// Events from the first ordinal to the one before the last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Events {
+    /// The first.
+    pub from: u32,
+    /// The one after the last.
+    pub to: u32,
+}
+
+/// The running parts.
+#[derive(Debug)]
+pub struct Bench {
+    /// Who gets what.
+    pub plan: Arc<Plan>,
+    /// What was written.
+    pub journal: Arc<Journal>,
+    /// The run's clock.
+    pub epoch: Epoch,
+    /// The endpoints.
+    pub receiver: Receiver,
+    /// Writes events.
+    pub generator: Generator,
+    /// The ledger's ids of the endpoints, in the plan's order.
+    pub endpoints: Vec<EndpointId>,
+    /// The ledger.
+    pub store: Store,
+    /// Tells what is going on.
+    pub progress: Progress,
+    /// Ends every wait.
+    pub cancelled: CancellationToken,
+    /// Servers and hooklane. The last to end.
+    pub system: System,
+}
+
+impl Bench {
+    /// Starts everything and adds the endpoints.
+    ///
+    /// # Errors
+    /// Where something is missing or does not start.
+    pub async fn start(
+        setting: Setting,
+        progress: Progress,
+        cancelled: CancellationToken,
+    ) -> Result<Self> {
+        let epoch = Epoch::begin();
+        let millis = u64::try_from(clock::now().timestamp_millis()).unwrap_or(0);
+        let plan = Arc::new(Plan::new(
+            setting.consumers,
+            setting.endpoints_each,
+            setting.payload,
+            setting.consumer_of,
+            millis,
+            rand::random(),
+        ));
+        let journal = Arc::new(Journal::new(plan.events()));
+        progress.step("starting nats-server, PostgreSQL and hooklane");
+        let system = System::start(system::Options {
+            binary: setting.binary,
+            profile: setting.profile,
+            tuning: setting.tuning,
+            keep_logs: setting.keep_logs,
+        })
+        .await?;
+        let store = system.store(AT_HAND).await?;
+        let sampling = Sampling {
+            every: setting.verify_every,
+        };
+        let receiver = Receiver::start(Arc::clone(&plan), epoch, sampling).await?;
+        progress.step(&format!("adding {} endpoints", plan.endpoints()));
+        let keys = system::master_key()?;
+        let endpoints = setup::set_up(&store, &plan, &receiver, setting.endpoints, keys).await?;
+        let producer = Producer::connect(system.database_url(), PRODUCERS).await?;
+        let generator = Generator {
+            plan: Arc::clone(&plan),
+            journal: Arc::clone(&journal),
+            epoch,
+            producer,
+        };
+        Ok(Self {
+            plan,
+            journal,
+            epoch,
+            receiver,
+            generator,
+            endpoints,
+            store,
+            progress,
+            cancelled,
+            system,
+        })
+    }
+
+    /// A load of these events over all connections, with nothing rolled back.
+    #[must_use]
+    pub fn load(&self, events: Events, rate: Option<f64>, rows: u32) -> Load {
+        Load {
+            from: events.from,
+            to: events.to,
+            rate,
+            rows,
+            connections: PRODUCERS,
+            roll_back_every: 0,
+        }
+    }
+
+    /// Writes events and waits until they are all recorded as sent: connections are open, leases
+    /// held and caches filled before anything is measured.
+    ///
+    /// # Errors
+    /// Where that does not happen.
+    pub async fn warm_up(&self, events: Events) -> Result<()> {
+        const RATE: f64 = 250.0;
+        self.progress.step("warming up");
+        let load = self.load(events, Some(RATE), 1);
+        self.generator.run(load, &self.cancelled).await?;
+        self.all_sent("warming up").await
+    }
+
+    /// Waits until everything committed so far has arrived and is recorded as sent.
+    ///
+    /// # Errors
+    /// As [`Bench::until`].
+    pub async fn all_sent(&self, doing: &str) -> Result<()> {
+        let expected = self.journal.committed() * u64::from(self.plan.endpoints_each());
+        self.arrived(doing, expected).await?;
+        self.until(doing, Open::is_none).await
+    }
+
+    /// Waits until the receiver has read that many requests in all.
+    ///
+    /// # Errors
+    /// As [`Bench::until`].
+    pub async fn arrived(&self, doing: &str, requests: u64) -> Result<()> {
+        let mut patience = Patience::begin();
+        loop {
+            let seen = self.receiver.counters().requests;
+            if seen >= requests {
+                return Ok(());
+            }
+            self.progress.show(format!(
+                "{doing}: {} events committed, {seen} of {requests} requests",
+                self.journal.committed()
+            ));
+            self.keep_waiting(doing, &mut patience, seen).await?;
+            sleep(POLL).await;
+        }
+    }
+
+    /// Waits until `done` says so of what the ledger has open.
+    ///
+    /// # Errors
+    /// When hooklane ends by itself, on Ctrl-C, and when nothing changes any more.
+    pub async fn until(&self, doing: &str, done: impl Fn(Open) -> bool) -> Result<()> {
+        let mut patience = Patience::begin();
+        loop {
+            let open = audit::open(&self.store).await?;
+            if done(open) {
+                return Ok(());
+            }
+            let Open {
+                outbox,
+                received,
+                stalled,
+            } = open;
+            self.progress.show(format!(
+                "{doing}: {outbox} in the outbox, {received} received, {stalled} stalled"
+            ));
+            let sum = outbox + received + stalled + self.receiver.counters().requests;
+            self.keep_waiting(doing, &mut patience, sum).await?;
+            sleep(ASK).await;
+        }
+    }
+
+    async fn keep_waiting(&self, doing: &str, patience: &mut Patience, seen: u64) -> Result<()> {
+        self.system.check()?;
+        ensure!(!self.cancelled.is_cancelled(), "interrupted");
+        if patience.is_spent(seen) {
+            let open = audit::open(&self.store).await?;
+            bail!(
+                "{doing}: nothing happened for {STUCK:?}, with {} requests and {open:?}\n{}",
+                self.receiver.counters().requests,
+                self.system.log_tail()
+            );
+        }
+        Ok(())
+    }
+
+    /// Waits, unless the run is interrupted.
+    ///
+    /// # Errors
+    /// On Ctrl-C.
+    pub async fn pause(&self, time: Duration) -> Result<()> {
+        tokio::select! {
+            () = sleep(time) => Ok(()),
+            () = self.cancelled.cancelled() => bail!("interrupted"),
+        }
+    }
+
+    /// From the beginning of the commit to the first arrival, for healthy and hanging endpoints.
+    #[must_use]
+    pub fn latencies(&self, events: Events, hanging: impl Fn(u32) -> bool) -> (Latency, Latency) {
+        let mut first = vec![u64::MAX; self.plan.slots()];
+        for seen in self.receiver.log() {
+            let slot = &mut first[seen.slot as usize];
+            *slot = (*slot).min(seen.arrived);
+        }
+        let (mut healthy, mut hung) = (Latency::default(), Latency::default());
+        for ordinal in events.from..events.to {
+            let began = self.journal.began(ordinal);
+            for endpoint in self.plan.endpoints_of(self.plan.consumer_of(ordinal)) {
+                let arrived = self
+                    .plan
+                    .slot(ordinal, endpoint)
+                    .map_or(u64::MAX, |slot| first[slot as usize]);
+                if arrived == u64::MAX {
+                    continue;
+                }
+                let latency = arrived.saturating_sub(began);
+                if hanging(endpoint) {
+                    hung.record(latency);
+                } else {
+                    healthy.record(latency);
+                }
+            }
+        }
+        (healthy, hung)
+    }
+
+    /// Compares what was written, what arrived and what is recorded.
+    ///
+    /// # Errors
+    /// Where the ledger can't be read.
+    pub async fn verdict(&self) -> Result<Verdict> {
+        self.progress.step("verifying");
+        self.progress.show("verifying".to_owned());
+        verify::verify(
+            &self.plan,
+            &self.journal,
+            &self.receiver.log(),
+            self.receiver.counters(),
+            &self.endpoints,
+            &self.store,
+        )
+        .await
+    }
+}
+
+/// Ends when what is waited for does not change any more.
+struct Patience {
+    last: Option<u64>,
+    changed: Instant,
+}
+
+impl Patience {
+    fn begin() -> Self {
+        Self {
+            last: None,
+            changed: Instant::now(),
+        }
+    }
+
+    fn is_spent(&mut self, seen: u64) -> bool {
+        if self.last != Some(seen) {
+            self.last = Some(seen);
+            self.changed = Instant::now();
+        }
+        self.changed.elapsed() > STUCK
+    }
+}

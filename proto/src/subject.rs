@@ -83,6 +83,12 @@ pub fn room(partition: u16) -> String {
     format!("room.{partition}")
 }
 
+/// The request that asks a partition's owner to hand it over to a dispatcher with fewer.
+#[must_use]
+pub fn hand_over(partition: u16) -> String {
+    format!("hand_over.{partition}")
+}
+
 /// The key of an endpoint's settings in [`ROUTES`].
 #[must_use]
 pub fn route_key(consumer: &ConsumerId, endpoint: EndpointId) -> String {

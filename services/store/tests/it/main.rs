@@ -5,6 +5,7 @@
 mod accept;
 mod audit;
 mod ledger;
+mod outbox;
 mod sql;
 
 mod record;

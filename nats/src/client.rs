@@ -26,6 +26,8 @@ use crate::requests::Requests;
 const COMMANDS: usize = 8_192;
 /// Longest pause between two attempts to reconnect, before jitter.
 const RECONNECT_CAP: Duration = Duration::from_secs(2);
+/// How long the server may take to answer a flush.
+const FLUSH: Duration = Duration::from_secs(5);
 /// A lost event about the connection is noticed after this.
 const TICK: Duration = Duration::from_millis(250);
 /// The oldest nats-server that has what the streams use.
@@ -173,9 +175,10 @@ impl Client {
     }
 
     /// Answers requests on a subject (wildcards allowed), until the returned stream is dropped.
+    /// When this returns, requests from everywhere on this server arrive.
     ///
     /// # Errors
-    /// [`Error::InvalidSubject`], or [`Error::Disconnected`] where the client is closed.
+    /// [`Error::InvalidSubject`], or [`Error::Disconnected`] where there is no connection.
     pub async fn serve(&self, subject: String) -> Result<Requests, Error> {
         Requests::subscribe(self, subject).await
     }
@@ -186,19 +189,26 @@ impl Client {
     /// [`Error::TooLarge`], [`Error::InvalidSubject`], or [`Error::Disconnected`] where the client
     /// is closed.
     pub async fn publish_core(&self, subject: String, payload: Bytes) -> Result<(), Error> {
+        let size = payload.len();
         let sent = self.inner.nats.publish(subject.clone(), payload).await;
-        sent.map_err(|error| self.refused(&error, &subject))
+        sent.map_err(|error| self.refused(&error, &subject, size))
     }
 
-    /// Waits until everything queued so far is written to the connection.
+    /// Waits until the server has processed everything queued so far on this connection.
     ///
     /// # Errors
-    /// [`Error::Disconnected`] where there is no connection within 5 seconds.
+    /// [`Error::Disconnected`] where there is no connection, or no answer within 5 seconds.
     pub async fn flush(&self) -> Result<(), Error> {
-        tokio::time::timeout(Duration::from_secs(5), self.inner.nats.flush())
-            .await
-            .map_err(|_elapsed| Error::Disconnected)?
-            .map_err(|_closed| Error::Disconnected)
+        let until = Instant::now() + FLUSH;
+        // A message to ourselves: the server handles a connection's commands in order.
+        let (inbox, pending) = self.inner.replies.expect(None);
+        let sending = self.inner.nats.publish(inbox, Bytes::new());
+        let sent = tokio::time::timeout_at(until, sending).await;
+        if !matches!(sent, Ok(Ok(()))) {
+            return Err(Error::Disconnected);
+        }
+        let back = pending.answer(until).await;
+        back.map(drop).map_err(|_none| Error::Disconnected)
     }
 
     /// Whether there is a connection now.
@@ -234,6 +244,7 @@ impl Client {
         payload: Bytes,
         permits: Permits,
     ) -> Result<Pending, Error> {
+        let size = payload.len();
         let (reply, pending) = self.inner.replies.expect(permits);
         let nats = &self.inner.nats;
         let subject_text = subject.to_owned();
@@ -244,7 +255,7 @@ impl Client {
             }
             None => nats.publish_with_reply(subject_text, reply, payload).await,
         };
-        sent.map_err(|error| self.refused(&error, subject))?;
+        sent.map_err(|error| self.refused(&error, subject, size))?;
         Ok(pending)
     }
 
@@ -293,11 +304,16 @@ impl Client {
         self.inner.generation.clone()
     }
 
-    pub(crate) fn refused(&self, error: &async_nats::client::PublishError, subject: &str) -> Error {
+    pub(crate) fn refused(
+        &self,
+        error: &async_nats::client::PublishError,
+        subject: &str,
+        size: usize,
+    ) -> Error {
         use async_nats::client::PublishErrorKind as Kind;
         match error.kind() {
             Kind::MaxPayloadExceeded => Error::TooLarge {
-                size: 0,
+                size,
                 limit: self.max_payload(),
             },
             Kind::InvalidSubject => Error::InvalidSubject(subject.chars().take(200).collect()),

@@ -26,6 +26,8 @@ use crate::replies::{Pending, Permits};
 
 /// How long one acknowledgement may take before the message is sent again.
 const ATTEMPT: Duration = Duration::from_secs(2);
+/// `NATS/1.0` and the line breaks around a message's headers.
+const HEADER_FRAME: usize = 12;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
@@ -49,7 +51,7 @@ impl Outgoing {
             .iter()
             .map(|(name, value)| name.len() + value.len() + 4)
             .sum();
-        self.subject.len() + headers + self.payload.len()
+        self.subject.len() + HEADER_FRAME + headers + self.payload.len()
     }
 }
 
@@ -188,7 +190,10 @@ impl Publisher {
             // Once the window stands still the rest waits for the next round, or what was lost
             // already would not be repeated before everything else is sent.
             let sending = if stuck {
-                Err(Outcome::Again(Error::Disconnected))
+                Err(Outcome::Again(Error::TimedOut {
+                    subject: messages[at].subject.clone(),
+                    after: ATTEMPT,
+                }))
             } else {
                 self.send(&messages[at], give_up).await
             };
@@ -222,8 +227,12 @@ impl Publisher {
         let size = message.size();
         let permanent = |error| Outcome::Done(Err(PublishError::Permanent(error)));
         let limit = self.client.max_payload();
-        if size - message.subject.len() > limit {
-            return Err(permanent(Error::TooLarge { size, limit }));
+        let on_wire = size - message.subject.len();
+        if on_wire > limit {
+            return Err(permanent(Error::TooLarge {
+                size: on_wire,
+                limit,
+            }));
         }
         if !is_subject(&message.subject) {
             let shown = message.subject.chars().take(200).collect();
@@ -275,7 +284,9 @@ async fn collect(pending: Pending, until: Instant, subject: &str) -> Outcome {
     };
     match api::read::<PubAck>(subject, &answer.payload) {
         Ok(ack) => Outcome::Done(Ok(ack)),
-        // A full stream, a lost leader, no storage: all of them are 5xx and pass.
+        // A full stream, a lost leader, no storage: all of them are 5xx and pass. A conflict means
+        // that an earlier try with this id is still being stored.
+        Err(error @ Error::Api { status: 409, .. }) => Outcome::Again(error),
         Err(error) if error.is_transient() => Outcome::Again(error),
         Err(error) => Outcome::Done(Err(PublishError::Permanent(error))),
     }

@@ -27,12 +27,14 @@ impl Requests {
     pub(crate) async fn subscribe(client: &Client, subject: String) -> Result<Self, Error> {
         use async_nats::SubscribeErrorKind as Kind;
         let incoming = client.inner.nats.subscribe(subject.clone()).await;
+        let incoming = incoming.map_err(|error| match error.kind() {
+            Kind::InvalidSubject | Kind::InvalidQueueName => Error::InvalidSubject(subject),
+            Kind::Other => Error::Disconnected,
+        })?;
+        client.flush().await?;
         Ok(Self {
             client: client.clone(),
-            incoming: incoming.map_err(|error| match error.kind() {
-                Kind::InvalidSubject | Kind::InvalidQueueName => Error::InvalidSubject(subject),
-                Kind::Other => Error::Disconnected,
-            })?,
+            incoming,
         })
     }
 
@@ -60,8 +62,9 @@ impl Request {
     /// [`Error::TooLarge`], or [`Error::Disconnected`] where the client is closed.
     pub async fn reply(self, payload: Bytes) -> Result<(), Error> {
         let Self { reply, client, .. } = self;
+        let size = payload.len();
         let sent = client.inner.nats.publish(reply.clone(), payload).await;
-        sent.map_err(|error| client.refused(&error, &reply))
+        sent.map_err(|error| client.refused(&error, &reply, size))
     }
 }
 

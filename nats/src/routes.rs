@@ -1,7 +1,7 @@
 //! Endpoint settings in the `ROUTES` bucket.
 //!
 //! A newer version is never overwritten by an older one, whoever writes last; a deleted endpoint
-//! stays as a tombstone ([`hooklane_proto::route::State::Deleted`]). Watching is in [`watch`].
+//! stays as a tombstone ([`hooklane_proto::route::State::Deleted`]). Watching is in `watch`.
 
 mod watch;
 

@@ -49,7 +49,7 @@ pub struct RouteUpdates {
 enum State {
     Waiting(Option<Instant>),
     Starting(JoinHandle<Result<Begun, Error>>),
-    Running(Running),
+    Running(Box<Running>),
 }
 
 /// A watch that was begun on the server.
@@ -106,7 +106,7 @@ impl RouteUpdates {
                 State::Starting(task) => match task.await {
                     Ok(Ok(begun)) => {
                         let created = begun.created;
-                        self.state = State::Running(Running::new(&self.bucket, begun));
+                        self.state = State::Running(Box::new(Running::new(&self.bucket, begun)));
                         return RouteUpdate::Begin { created };
                     }
                     Ok(Err(error)) => {
@@ -172,7 +172,7 @@ impl Running {
         match turn {
             Turn::Message(message) => {
                 let reply = message.reply.as_deref();
-                let place = reply.and_then(|reply| Place::parse(reply));
+                let place = reply.and_then(Place::parse);
                 if place.map(|place| place.consumer_sequence) != Some(self.expected) {
                     return Step::Over("an update was missed");
                 }

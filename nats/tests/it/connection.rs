@@ -20,7 +20,10 @@ async fn an_unreachable_server_is_named_with_the_fix_and_without_credentials() {
     let error = Client::connect(&config).await.unwrap_err();
     assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
     let text = format!("{error} {error:?}");
-    assert!(text.contains("nats://127.0.0.1:1") && text.contains("nats-server -js"), "{text}");
+    assert!(
+        text.contains("nats://127.0.0.1:1") && text.contains("nats-server -js"),
+        "{text}"
+    );
     assert!(!text.contains("canary") && !text.contains("ann"), "{text}");
 }
 
@@ -32,7 +35,10 @@ async fn a_wrong_password_ends_the_attempts_at_once() -> Result<()> {
     };
     let server = Server::start_with(options).await?;
     let with = |user: &str| Config {
-        url: server.url().replace("nats://", &format!("nats://{user}@")).into(),
+        url: server
+            .url()
+            .replace("nats://", &format!("nats://{user}@"))
+            .into(),
         ..config(&server)
     };
     let error = Client::connect(&with("ann:canary")).await.unwrap_err();
@@ -61,10 +67,12 @@ async fn a_request_is_answered_or_fails_with_its_reason() -> Result<()> {
         Client::connect(&config(&server)).await?,
     );
     let nobody = asking.request("room.1".into(), Bytes::new(), SOON).await;
-    assert!(matches!(nobody, Err(Error::NoResponders { .. })), "{nobody:?}");
+    assert!(
+        matches!(nobody, Err(Error::NoResponders { .. })),
+        "{nobody:?}"
+    );
 
     let mut requests = serving.serve("room.*".into()).await?;
-    serving.flush().await?;
     let short = Duration::from_millis(50);
     let silent = asking.request("room.1".into(), Bytes::new(), short).await;
     assert!(matches!(silent, Err(Error::TimedOut { .. })), "{silent:?}");
@@ -76,7 +84,9 @@ async fn a_request_is_answered_or_fails_with_its_reason() -> Result<()> {
             request.reply(answer).await.unwrap();
         }
     });
-    let answer = asking.request("room.7".into(), Bytes::from_static(b"x"), SOON).await?;
+    let answer = asking
+        .request("room.7".into(), Bytes::from_static(b"x"), SOON)
+        .await?;
     assert_eq!(answer, "room.7 got b\"x\"");
     Ok(())
 }
@@ -94,11 +104,17 @@ async fn requests_work_again_after_the_server_was_killed() -> Result<()> {
     });
     client.request("echo".into(), Bytes::new(), SOON).await?;
     server.kill9().await?;
-    wait::until("the loss to be seen", SOON, || async { !client.is_connected() }).await?;
+    wait::until("the loss to be seen", SOON, || async {
+        !client.is_connected()
+    })
+    .await?;
     server.restart().await?;
     wait::until("an answer", SOON, || async {
         let short = Duration::from_secs(1);
-        client.request("echo".into(), Bytes::new(), short).await.is_ok()
+        client
+            .request("echo".into(), Bytes::new(), short)
+            .await
+            .is_ok()
     })
     .await
 }

@@ -15,7 +15,10 @@ async fn a_streams_state_is_its_leaders() -> Result<()> {
     let mut puller = broker.puller("RECORDS", "recorder", 1);
     next(&mut puller).await?.token.ack_confirmed().await?;
     let state = stream_state(&broker.client, "RECORDS").await?;
-    assert_eq!((state.first_sequence, state.last_sequence, state.messages), (2, 3, 2));
+    assert_eq!(
+        (state.first_sequence, state.last_sequence, state.messages),
+        (2, 3, 2)
+    );
     assert_eq!(state.created, empty.created);
     assert!(state.server_time > empty.server_time && empty.server_time > state.created);
     assert!(state.fill() > 0.0 && state.fill() < 0.01);
@@ -44,7 +47,9 @@ async fn a_durable_is_unsettled_until_the_last_one_below_is_acked() -> Result<()
     assert!(ask(3).await? && ask(4).await?);
     second.token.ack_confirmed().await?;
     assert!(!ask(4).await?);
-    let missing = unsettled(&broker.client, "EVENTS", "nosuch", 1).await.unwrap_err();
+    let missing = unsettled(&broker.client, "EVENTS", "nosuch", 1)
+        .await
+        .unwrap_err();
     assert!(missing.is_not_found(), "{missing}");
     Ok(())
 }

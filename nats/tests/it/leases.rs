@@ -22,7 +22,10 @@ async fn one_owner_at_a_time_and_release_frees_it_at_once() -> Result<()> {
     assert!(leases.acquire(0, "three").await?.is_none());
     let other = leases.acquire(1, "three").await?.unwrap();
     let owners = leases.list().await?;
-    assert_eq!(owners.iter().map(|o| o.partition).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(
+        owners.iter().map(|o| o.partition).collect::<Vec<_>>(),
+        [0, 1]
+    );
     assert_eq!(owners[1].owner, "three");
 
     let epoch = first.epoch();

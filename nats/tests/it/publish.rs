@@ -17,14 +17,21 @@ async fn a_batch_is_stored_in_order_and_answered_in_order() -> Result<()> {
     let broker = Broker::start().await?;
     let publisher = Publisher::new(&broker.client, 10, 200);
     let messages = (0..500).map(|n| outgoing("records.0", n)).collect();
-    let acks: Result<Vec<_>, _> = publisher.publish_all(messages, in_time()).await.into_iter().collect();
+    let acks: Result<Vec<_>, _> = publisher
+        .publish_all(messages, in_time())
+        .await
+        .into_iter()
+        .collect();
     let sequences: Vec<u64> = acks?.iter().map(|ack| ack.sequence).collect();
     assert_eq!(sequences, (1..=500).collect::<Vec<_>>());
     let mut puller = broker.puller("RECORDS", "recorder", 100);
     for n in 0..500 {
         let incoming = next(&mut puller).await?;
         assert_eq!(number(&incoming), n);
-        assert_eq!(incoming.header(header::MSG_ID), Some(format!("id-{n}").as_str()));
+        assert_eq!(
+            incoming.header(header::MSG_ID),
+            Some(format!("id-{n}").as_str())
+        );
         incoming.token.ack().await;
     }
     Ok(())
@@ -34,8 +41,12 @@ async fn a_batch_is_stored_in_order_and_answered_in_order() -> Result<()> {
 async fn the_same_id_is_stored_once() -> Result<()> {
     let broker = Broker::start().await?;
     let publisher = broker.publisher();
-    let first = publisher.publish(outgoing("records.0", 1), in_time()).await?;
-    let second = publisher.publish(outgoing("records.0", 1), in_time()).await?;
+    let first = publisher
+        .publish(outgoing("records.0", 1), in_time())
+        .await?;
+    let second = publisher
+        .publish(outgoing("records.0", 1), in_time())
+        .await?;
     assert!(!first.duplicate && second.duplicate);
     assert_eq!(first.sequence, second.sequence);
     assert_eq!(broker.count("RECORDS").await?, 1);
@@ -51,7 +62,13 @@ async fn what_can_never_be_stored_fails_at_once_and_alone() -> Result<()> {
         payload: Bytes::from(vec![0; broker.client.max_payload() + 1]),
         ..outgoing("records.0", 2)
     };
-    let messages = vec![broken, large, outgoing("records.*", 3), outgoing("records. 0", 4), outgoing("records.0", 5)];
+    let messages = vec![
+        broken,
+        large,
+        outgoing("records.*", 3),
+        outgoing("records. 0", 4),
+        outgoing("records.0", 5),
+    ];
     let started = Instant::now();
     let results = broker.publisher().publish_all(messages, in_time()).await;
     assert!(started.elapsed() < SOON / 2);
@@ -77,8 +94,15 @@ async fn a_missing_stream_is_waited_for() -> Result<()> {
     let publisher = broker.publisher();
     let soon = Instant::now() + Duration::from_millis(300);
     let gave_up = publisher.publish(outgoing("records.0", 1), soon).await;
-    assert!(matches!(gave_up, Err(PublishError::GaveUp(Error::NoResponders { .. }))), "{gave_up:?}");
-    let publishing = tokio::spawn(async move { publisher.publish(outgoing("records.0", 2), in_time()).await });
+    assert!(
+        matches!(
+            gave_up,
+            Err(PublishError::GaveUp(Error::NoResponders { .. }))
+        ),
+        "{gave_up:?}"
+    );
+    let publishing =
+        tokio::spawn(async move { publisher.publish(outgoing("records.0", 2), in_time()).await });
     hooklane_nats::topology::ensure(&broker.client).await?;
     publishing.await??;
     Ok(())
@@ -90,12 +114,17 @@ async fn a_killed_server_costs_no_message_and_makes_no_double() -> Result<()> {
     let publisher = Publisher::new(&broker.client, 64, 1 << 20);
     let total = 20_000;
     let publishing = tokio::spawn(async move {
-        let messages = (0..total).map(|n| outgoing("events.acme.paid", n)).collect();
+        let messages = (0..total)
+            .map(|n| outgoing("events.acme.paid", n))
+            .collect();
         publisher.publish_all(messages, in_time() + SOON).await
     });
     for share in [1, 2] {
         wait::until("a part of them", SOON, || async {
-            broker.count("EVENTS").await.is_ok_and(|count| count >= u64::from(total * share / 4))
+            broker
+                .count("EVENTS")
+                .await
+                .is_ok_and(|count| count >= u64::from(total * share / 4))
         })
         .await?;
         broker.server.kill9().await?;
@@ -151,10 +180,20 @@ async fn the_window_is_given_back_when_the_broker_does_not_answer() -> Result<()
     let broker = Broker::start().await?;
     let publisher = Publisher::new(&broker.client, 4, 1 << 20);
     broker.server.process().unwrap().suspend();
+    wait::until("the server to be silent", SOON, || async {
+        let asked = broker.count("RECORDS");
+        timeout(Duration::from_millis(200), asked).await.is_err()
+    })
+    .await?;
     let soon = Instant::now() + Duration::from_millis(500);
     let messages = (0..10).map(|n| outgoing("records.0", n)).collect();
     let results = timeout(SOON, publisher.publish_all(messages, soon)).await?;
-    assert!(results.iter().all(|r| matches!(r, Err(PublishError::GaveUp(_)))), "{results:?}");
+    assert!(
+        results
+            .iter()
+            .all(|r| matches!(r, Err(PublishError::GaveUp(_)))),
+        "{results:?}"
+    );
     broker.server.process().unwrap().resume();
     let messages = (0..10).map(|n| outgoing("records.0", n)).collect();
     let results = publisher.publish_all(messages, in_time()).await;
@@ -172,7 +211,11 @@ async fn a_message_larger_than_the_window_goes_alone() -> Result<()> {
         payload: Bytes::from(vec![0; 100_000]),
         subject: "records.0".to_owned(),
     };
-    let results = timeout(SOON, publisher.publish_all(vec![message.clone(), message], in_time())).await?;
+    let results = timeout(
+        SOON,
+        publisher.publish_all(vec![message.clone(), message], in_time()),
+    )
+    .await?;
     assert!(results.iter().all(Result::is_ok), "{results:?}");
     Ok(())
 }

@@ -45,13 +45,21 @@ async fn a_killed_server_interrupts_and_then_it_goes_on() -> Result<()> {
 async fn an_idle_pull_goes_on_at_once_after_a_restart() -> Result<()> {
     let broker = Broker::start().await?;
     let mut puller = broker.puller("RECORDS", "recorder", 10);
-    assert!(timeout(Duration::from_millis(300), puller.next()).await.is_err());
+    assert!(
+        timeout(Duration::from_millis(300), puller.next())
+            .await
+            .is_err()
+    );
     broker.server.kill9().await?;
     broker.server.restart().await?;
     broker.records([7]).await?;
     let started = Instant::now();
     assert_eq!(number(&next(&mut puller).await?), 7);
-    assert!(started.elapsed() < Duration::from_secs(6), "{:?}", started.elapsed());
+    assert!(
+        started.elapsed() < Duration::from_secs(6),
+        "{:?}",
+        started.elapsed()
+    );
     Ok(())
 }
 
@@ -80,7 +88,11 @@ async fn a_wiped_store_is_made_anew_and_it_goes_on() -> Result<()> {
 async fn a_deleted_durable_is_made_anew_and_it_goes_on() -> Result<()> {
     let broker = Broker::start().await?;
     let mut puller = broker.puller("RECORDS", "recorder", 5);
-    assert!(timeout(Duration::from_millis(300), puller.next()).await.is_err());
+    assert!(
+        timeout(Duration::from_millis(300), puller.next())
+            .await
+            .is_err()
+    );
     let stream = broker.jetstream().await?.get_stream("RECORDS").await?;
     stream.delete_consumer("recorder").await?;
     broker.records(0..10).await?;
@@ -92,12 +104,24 @@ async fn a_deleted_durable_is_made_anew_and_it_goes_on() -> Result<()> {
 async fn a_deleted_stream_is_made_anew_and_it_goes_on() -> Result<()> {
     let broker = Broker::start().await?;
     let mut puller = broker.puller("DELIVERIES", "lanes-1", 5);
-    assert!(timeout(Duration::from_millis(300), puller.next()).await.is_err());
-    broker.jetstream().await?.delete_stream("DELIVERIES").await?;
+    assert!(
+        timeout(Duration::from_millis(300), puller.next())
+            .await
+            .is_err()
+    );
+    broker
+        .jetstream()
+        .await?
+        .delete_stream("DELIVERIES")
+        .await?;
     // Of two partitions, `a` is in 0 and `b` in 1.
     let publishing = tokio::spawn({
         let publisher = broker.publisher();
-        async move { publisher.publish(outgoing("deliveries.b.ep_1", 1), in_time()).await }
+        async move {
+            publisher
+                .publish(outgoing("deliveries.b.ep_1", 1), in_time())
+                .await
+        }
     });
     let incoming = next(&mut puller).await?;
     assert_eq!(incoming.subject, "deliveries.1.b.ep_1");
@@ -179,7 +203,11 @@ async fn stopping_gives_back_what_was_under_way() -> Result<()> {
     let started = Instant::now();
     let mut other = broker.puller("RECORDS", "recorder", 30);
     assert_eq!(pull_all(&mut other, 29).await?, (1..30).collect());
-    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
+    assert!(
+        started.elapsed() < Duration::from_secs(8),
+        "{:?}",
+        started.elapsed()
+    );
     Ok(())
 }
 
@@ -193,7 +221,11 @@ async fn a_long_absence_does_no_harm() -> Result<()> {
         ..PullConfig::default()
     };
     let mut puller = Puller::new(&broker.client, "RECORDS", "recorder", config);
-    assert!(timeout(Duration::from_millis(100), puller.next()).await.is_err());
+    assert!(
+        timeout(Duration::from_millis(100), puller.next())
+            .await
+            .is_err()
+    );
     // Longer than the request lives: the absence itself is what is tested.
     tokio::time::sleep(Duration::from_secs(2)).await;
     broker.records([3]).await?;

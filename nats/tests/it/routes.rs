@@ -13,9 +13,10 @@ use tokio::time::timeout;
 use crate::broker::{Broker, SOON};
 
 fn route(endpoint: u64, version: i64) -> Route {
+    let consumer = ConsumerId::new("acme").unwrap_or_else(|error| panic!("{error}"));
     Route {
         endpoint: EndpointId::for_test(endpoint),
-        consumer: ConsumerId::new("acme").unwrap(),
+        consumer,
         version,
         state: State::Active,
         url: "https://example.com/hooks".to_owned(),
@@ -76,7 +77,12 @@ async fn a_watch_tells_all_then_changes() -> Result<()> {
     let mut updates = routes.watch_all();
     let mut known = BTreeMap::new();
     let begin = timeout(SOON, updates.next()).await?;
-    assert_eq!(begin, RouteUpdate::Begin { created: routes.created().await? });
+    assert_eq!(
+        begin,
+        RouteUpdate::Begin {
+            created: routes.created().await?
+        }
+    );
     assert_eq!(timeout(SOON, updates.next()).await?, RouteUpdate::Current);
 
     for n in 0..600 {
@@ -84,11 +90,17 @@ async fn a_watch_tells_all_then_changes() -> Result<()> {
     }
     follow(&mut updates, &mut known, |known, _| known.len() == 600).await?;
     routes.put(&route(3, 2)).await?;
-    follow(&mut updates, &mut known, |known, _| known[&EndpointId::for_test(3)] == 2).await?;
+    follow(&mut updates, &mut known, |known, _| {
+        known[&EndpointId::for_test(3)] == 2
+    })
+    .await?;
 
     let mut second = routes.watch_all();
     let mut seen = BTreeMap::new();
-    follow(&mut second, &mut seen, |_, update| *update == RouteUpdate::Current).await?;
+    follow(&mut second, &mut seen, |_, update| {
+        *update == RouteUpdate::Current
+    })
+    .await?;
     assert_eq!(seen, known);
     Ok(())
 }
@@ -100,7 +112,10 @@ async fn a_watch_survives_a_killed_server() -> Result<()> {
     routes.put(&route(1, 1)).await?;
     let mut updates = routes.watch_all();
     let mut known = BTreeMap::new();
-    follow(&mut updates, &mut known, |_, update| *update == RouteUpdate::Current).await?;
+    follow(&mut updates, &mut known, |_, update| {
+        *update == RouteUpdate::Current
+    })
+    .await?;
     broker.server.kill9().await?;
     broker.server.restart().await?;
     put_in_time(&routes, &route(2, 1)).await?;
@@ -114,7 +129,10 @@ async fn a_watch_survives_a_bucket_made_anew_and_says_so() -> Result<()> {
     routes.put(&route(1, 7)).await?;
     let mut updates = routes.watch_all();
     let mut known = BTreeMap::new();
-    follow(&mut updates, &mut known, |_, update| *update == RouteUpdate::Current).await?;
+    follow(&mut updates, &mut known, |_, update| {
+        *update == RouteUpdate::Current
+    })
+    .await?;
     let created = routes.created().await?;
 
     // Deleted under a living connection.

@@ -63,18 +63,29 @@ async fn a_terminated_message_is_gone_and_the_reason_is_told() -> Result<()> {
         .await?;
     watcher.flush().await?;
     let mut puller = broker.puller("RECORDS", "recorder", 1);
-    next(&mut puller).await?.token.term("out of\nretries: msg_1:ep_2").await?;
+    next(&mut puller)
+        .await?
+        .token
+        .term("out of\nretries: msg_1:ep_2")
+        .await?;
     assert_eq!(broker.count("RECORDS").await?, 0);
     let advisory = timeout(SOON, advisories.next()).await?.unwrap();
     let text = String::from_utf8_lossy(&advisory.payload).into_owned();
-    assert!(text.contains("\"reason\":\"out of retries: msg_1:ep_2\""), "{text}");
+    assert!(
+        text.contains("\"reason\":\"out of retries: msg_1:ep_2\""),
+        "{text}"
+    );
     Ok(())
 }
 
 /// The one message again, sooner than the ack wait would bring it.
 async fn again(puller: &mut hooklane_nats::Puller, started: Instant) -> Result<Incoming> {
     let incoming = next(puller).await?;
-    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
+    assert!(
+        started.elapsed() < Duration::from_secs(8),
+        "{:?}",
+        started.elapsed()
+    );
     assert_eq!(number(&incoming), 1);
     Ok(incoming)
 }
@@ -103,7 +114,10 @@ async fn a_dropped_token_naks_and_counts() -> Result<()> {
 
 #[test]
 fn a_token_may_outlive_its_runtime() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let (broker, incoming) = runtime
         .block_on(async {
             let broker = Broker::start().await?;
@@ -128,7 +142,11 @@ async fn a_nak_brings_it_back_after_its_delay() -> Result<()> {
     let started = Instant::now();
     incoming.token.nak(Some(Duration::from_millis(700))).await;
     let incoming = again(&mut puller, started).await?;
-    assert!(started.elapsed() >= Duration::from_millis(600), "{:?}", started.elapsed());
+    assert!(
+        started.elapsed() >= Duration::from_millis(600),
+        "{:?}",
+        started.elapsed()
+    );
     assert_eq!(broker.client.abandoned_tokens(), 0);
     incoming.token.ack().await;
     wait::until("the ack to arrive", SOON, || async {
@@ -150,7 +168,11 @@ async fn progress_holds_a_message_longer_than_the_ack_wait() -> Result<()> {
     let until = Instant::now() + Duration::from_secs(3);
     while Instant::now() < until {
         incoming.token.progress().await;
-        assert!(timeout(Duration::from_millis(250), puller.next()).await.is_err());
+        assert!(
+            timeout(Duration::from_millis(250), puller.next())
+                .await
+                .is_err()
+        );
     }
     incoming.token.ack_confirmed().await?;
     Ok(())

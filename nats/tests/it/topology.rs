@@ -26,7 +26,10 @@ async fn our_partitions_are_the_brokers() -> Result<()> {
                 outgoing(&format!("deliveries.{id}.ep_1"), n),
             ]
         });
-        let results = broker.publisher().publish_all(messages.collect(), in_time()).await;
+        let results = broker
+            .publisher()
+            .publish_all(messages.collect(), in_time())
+            .await;
         assert!(results.iter().all(Result::is_ok), "{results:?}");
 
         let count = NonZeroU16::new(partitions).unwrap();
@@ -38,8 +41,14 @@ async fn our_partitions_are_the_brokers() -> Result<()> {
             subjects.sort();
             subjects
         };
-        assert_eq!(stored(&broker, "EVENTS").await?, expected("events", "invoice.paid"));
-        assert_eq!(stored(&broker, "DELIVERIES").await?, expected("deliveries", "ep_1"));
+        assert_eq!(
+            stored(&broker, "EVENTS").await?,
+            expected("events", "invoice.paid")
+        );
+        assert_eq!(
+            stored(&broker, "DELIVERIES").await?,
+            expected("deliveries", "ep_1")
+        );
     }
     Ok(())
 }
@@ -56,18 +65,24 @@ async fn stored(broker: &Broker, stream: &str) -> Result<Vec<String>> {
 async fn what_was_made_needs_no_change() -> Result<()> {
     let broker = Broker::start().await?;
     assert_eq!(topology::plan(&broker.client).await?, []);
-    topology::ensure(&broker.client).await
-        .map_err(Into::into)
+    topology::ensure(&broker.client).await.map_err(Into::into)
 }
 
 #[tokio::test]
 async fn the_plan_shows_what_is_missing_and_what_differs() -> Result<()> {
     let broker = Broker::start().await?;
     let jetstream = broker.jetstream().await?;
-    let mut events = jetstream.get_stream("EVENTS").await?.get_info().await?.config;
+    let mut events = jetstream
+        .get_stream("EVENTS")
+        .await?
+        .get_info()
+        .await?
+        .config;
     events.max_bytes = 1 << 20;
     events.description = Some("an operator's".to_owned());
-    events.metadata.insert("team".to_owned(), "billing".to_owned());
+    events
+        .metadata
+        .insert("team".to_owned(), "billing".to_owned());
     jetstream.update_stream(events).await?;
     let deliveries = jetstream.get_stream("DELIVERIES").await?;
     deliveries.delete_consumer("lanes-1").await?;
@@ -76,13 +91,24 @@ async fn the_plan_shows_what_is_missing_and_what_differs() -> Result<()> {
     let text: Vec<String> = changes.iter().map(ToString::to_string).collect();
     assert_eq!(text.len(), 2, "{text:?}");
     assert!(text[0].starts_with("~ stream EVENTS\n"), "{text:?}");
-    assert!(text[0].contains("\n    max_bytes: 1 MiB -> 512 MiB"), "{text:?}");
+    assert!(
+        text[0].contains("\n    max_bytes: 1 MiB -> 512 MiB"),
+        "{text:?}"
+    );
     assert_eq!(text[1], "+ consumer DELIVERIES/lanes-1");
 
     topology::apply(&broker.client, &changes).await?;
     assert_eq!(topology::plan(&broker.client).await?, []);
-    let events = jetstream.get_stream("EVENTS").await?.get_info().await?.config;
-    assert_eq!(events.metadata.get("team").map(String::as_str), Some("billing"));
+    let events = jetstream
+        .get_stream("EVENTS")
+        .await?
+        .get_info()
+        .await?
+        .config;
+    assert_eq!(
+        events.metadata.get("team").map(String::as_str),
+        Some("billing")
+    );
     Ok(())
 }
 
@@ -101,9 +127,14 @@ async fn a_conflict_is_shown_and_nothing_is_touched() -> Result<()> {
         .map(ToString::to_string)
         .collect();
     assert_eq!(conflicts.len(), 2, "{conflicts:?}");
-    assert!(conflicts[0].contains("{{partition(2,1)}}") && conflicts[0].contains("{{partition(3,1)}}"));
+    assert!(
+        conflicts[0].contains("{{partition(2,1)}}") && conflicts[0].contains("{{partition(3,1)}}")
+    );
 
-    for refused in [topology::ensure(&three).await, topology::apply(&three, &changes).await] {
+    for refused in [
+        topology::ensure(&three).await,
+        topology::apply(&three, &changes).await,
+    ] {
         let error = refused.unwrap_err();
         assert!(matches!(error, Error::Conflict(_)), "{error}");
         assert!(error.to_string().contains("stream EVENTS"), "{error}");
@@ -125,7 +156,12 @@ async fn another_retention_is_a_conflict() -> Result<()> {
         })
         .await?;
     let error = topology::ensure(&broker.client).await.unwrap_err();
-    assert!(error.to_string().contains("retention: \"limits\" -> \"workqueue\""), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("retention: \"limits\" -> \"workqueue\""),
+        "{error}"
+    );
     Ok(())
 }
 
@@ -158,11 +194,11 @@ async fn the_nats_command_takes_the_definitions() -> Result<()> {
             .unwrap();
         assert!(output.status.success(), "{}: {output:?}", file.display());
     };
-    for file in json_files(&root.join("streams")) {
+    for file in json_files(&root.join("streams"))? {
         run(&["stream", "add", "--validate"], &file);
         run(&["stream", "add"], &file);
     }
-    for file in json_files(&root.join("consumers")) {
+    for file in json_files(&root.join("consumers"))? {
         let stream = match file.file_stem().and_then(|stem| stem.to_str()) {
             Some("relay") => "INTAKE",
             Some("fanout") => "EVENTS",
@@ -184,12 +220,14 @@ async fn the_nats_command_takes_the_definitions() -> Result<()> {
     Ok(())
 }
 
-fn json_files(dir: &Path) -> Vec<PathBuf> {
-    let files = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
-    let mut files: Vec<_> = files.collect();
+fn json_files(dir: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        files.push(entry?.path());
+    }
     files.sort();
     assert!(!files.is_empty());
-    files
+    Ok(files)
 }
 
 #[tokio::test]

@@ -131,6 +131,8 @@ CREATE TABLE hooklane.deliveries (
 -- Finding due work of one endpoint, oldest due first.
 CREATE INDEX deliveries_stalled ON hooklane.deliveries (endpoint_id, next_attempt_at)
     WHERE status = 'stalled';
+-- Failing what waits past its deadline.
+CREATE INDEX deliveries_deadline ON hooklane.deliveries (deadline) WHERE status = 'stalled';
 -- Finding what the broker lost, partition by partition.
 CREATE INDEX deliveries_received ON hooklane.deliveries (partition, not_after)
     WHERE status = 'received';

@@ -9,17 +9,21 @@
 
 pub mod accept;
 pub mod audit;
+pub mod backlog;
 pub mod consumer;
 pub mod delivery;
 pub mod endpoint;
 pub mod event_type;
 pub mod intake;
+pub mod leader;
 pub mod manage;
 pub mod master_key;
 pub mod message;
 pub mod outbox;
 pub mod producer;
 pub mod rejected;
+pub mod sweep;
+pub mod topup;
 
 mod config;
 pub mod day;

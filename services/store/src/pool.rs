@@ -3,9 +3,10 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use sqlx::migrate::Migrator;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{ConnectOptions, Connection, PgConnection, PgPool};
+use sqlx::{ConnectOptions, Connection, PgConnection, PgPool, Postgres, Transaction};
 use tracing::info;
 
 use crate::day::KnownDays;
@@ -92,6 +93,18 @@ impl Store {
         Ok(())
     }
 
+    /// Asks the database for an answer.
+    ///
+    /// # Errors
+    /// Where it gives none.
+    pub async fn ping(&self) -> Result<(), Error> {
+        sqlx::query("SELECT 1")
+            .execute(&self.pool)
+            .await
+            .map_err(Error::doing("asking the database for an answer"))?;
+        Ok(())
+    }
+
     /// A session outside the pool, with settings of its own over the configured ones.
     pub(crate) async fn session(&self, settings: &[(&str, &str)]) -> Result<PgConnection, Error> {
         self.options
@@ -100,6 +113,31 @@ impl Store {
             .connect()
             .await
             .map_err(Error::Connect)
+    }
+
+    /// Opens a transaction whose joins with a list of keys probe an index in the list's order: the
+    /// sort order is the lock order, and a fresh day partition has no statistics that would keep the
+    /// planner from reading it whole.
+    pub(crate) async fn begin_probing(&self) -> Result<Transaction<'static, Postgres>, Error> {
+        self.pool
+            .begin_with(
+                "BEGIN; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; \
+                 SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; \
+                 SET LOCAL enable_material = off; SET LOCAL jit = off",
+            )
+            .await
+            .map_err(Error::doing("opening a transaction"))
+    }
+
+    /// The database's clock.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn time(&self) -> Result<DateTime<Utc>, Error> {
+        sqlx::query_scalar!(r#"SELECT clock_timestamp() AS "now!""#)
+            .fetch_one(&self.pool)
+            .await
+            .map_err(Error::doing("asking the database for the time"))
     }
 
     /// The pool, for the aggregates' modules.

@@ -7,7 +7,6 @@
 //! that can't be written: that is the recorder's.
 
 use hooklane_proto::record::Record;
-use sqlx::{Postgres, Transaction};
 
 use crate::{Error, Store};
 
@@ -97,25 +96,11 @@ impl Store {
     }
 
     async fn write_once(&self, reduced: &Reduced) -> Result<Applied, Error> {
-        let mut tx = begin(self).await?;
+        let mut tx = self.begin_probing().await?;
         let applied = write::all(&mut tx, reduced).await?;
         tx.commit()
             .await
             .map_err(Error::doing("committing records"))?;
         Ok(applied)
     }
-}
-
-/// Opens a transaction whose joins with a list of keys probe the primary key in the list's order:
-/// the sort order is the lock order, and a fresh day partition has no statistics that would keep the
-/// planner from reading it whole.
-async fn begin(store: &Store) -> Result<Transaction<'static, Postgres>, Error> {
-    store
-        .pool()
-        .begin_with(
-            "BEGIN; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; \
-             SET LOCAL enable_seqscan = off; SET LOCAL enable_material = off",
-        )
-        .await
-        .map_err(Error::doing("opening a transaction for records"))
 }

@@ -1,0 +1,123 @@
+//! What the broker lost becomes `stalled`, due now.
+//!
+//! Owns the statements. What proves a loss is the scheduler's state machine; here are its limits in
+//! time, so that nothing younger is touched.
+
+use chrono::{DateTime, Utc};
+
+use crate::{Error, Store};
+
+/// Which deliveries are lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lost {
+    /// Of this partition,
+    pub partition: u16,
+    /// in the broker with a not-after before this,
+    pub not_after: DateTime<Utc>,
+    /// and driven before this.
+    pub driven_before: DateTime<Utc>,
+}
+
+/// Deliveries of a consumer that stand under a partition which is not its own any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Misplaced {
+    /// Whose they are.
+    pub consumer: String,
+    /// Where they stand.
+    pub partition: u16,
+}
+
+impl Store {
+    /// Stalls lost deliveries, at most `limit`; answers how many, fewer than `limit` once there are
+    /// no more. Their drive stays: should its record come after all, it wins.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn stall_lost(&self, lost: Lost, limit: u32) -> Result<u64, Error> {
+        let mut tx = self.begin_probing().await?;
+        let stalled = sqlx::query_scalar!(
+            r#"WITH lost AS MATERIALIZED (
+                   SELECT accepted_at, message_id, endpoint_id FROM hooklane.deliveries
+                    WHERE status = 'received' AND partition = $1 AND not_after < $2 AND driven_at < $3
+                    ORDER BY not_after LIMIT $4 FOR UPDATE SKIP LOCKED
+               ), stalled AS (
+                   UPDATE hooklane.deliveries d
+                      SET status = 'stalled', next_attempt_at = least(d.next_attempt_at, clock_timestamp())
+                     FROM lost l
+                    WHERE d.accepted_at = l.accepted_at AND d.message_id = l.message_id
+                      AND d.endpoint_id = l.endpoint_id
+                   RETURNING d.endpoint_id, d.consumer_id, d.partition, d.next_attempt_at
+               ), backlog AS (
+                   INSERT INTO hooklane.backlogs AS b (endpoint_id, consumer_id, partition, due_at)
+                   SELECT endpoint_id, min(consumer_id), min(partition), min(next_attempt_at)
+                     FROM stalled GROUP BY endpoint_id ORDER BY endpoint_id
+                   ON CONFLICT (endpoint_id) DO UPDATE SET due_at = excluded.due_at
+                    WHERE b.due_at > excluded.due_at)
+               SELECT count(*) AS "stalled!" FROM stalled"#,
+            i16::try_from(lost.partition).unwrap_or(i16::MAX),
+            lost.not_after,
+            lost.driven_before,
+            i64::from(limit)
+        )
+        .fetch_one(&mut *tx)
+        .await
+        .map_err(Error::doing("stalling lost deliveries"))?;
+        tx.commit()
+            .await
+            .map_err(Error::doing("committing stalled deliveries"))?;
+        Ok(stalled.unsigned_abs())
+    }
+
+    /// The partitions that deliveries in the broker stand under, by consumer.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn placed(&self) -> Result<Vec<Misplaced>, Error> {
+        let rows = sqlx::query!(
+            r#"SELECT DISTINCT consumer_id, partition FROM hooklane.deliveries WHERE status = 'received'"#
+        )
+        .fetch_all(self.pool())
+        .await
+        .map_err(Error::doing("reading the partitions of deliveries"))?;
+        Ok(rows
+            .into_iter()
+            .map(|row| Misplaced {
+                consumer: row.consumer_id,
+                partition: row.partition.unsigned_abs(),
+            })
+            .collect())
+    }
+
+    /// Moves misplaced deliveries to where they belong, at most `limit`; answers how many.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn move_to(
+        &self,
+        misplaced: &Misplaced,
+        partition: u16,
+        limit: u32,
+    ) -> Result<u64, Error> {
+        let mut tx = self.begin_probing().await?;
+        let moved = sqlx::query!(
+            r#"WITH here AS MATERIALIZED (
+                   SELECT accepted_at, message_id, endpoint_id FROM hooklane.deliveries
+                    WHERE status = 'received' AND partition = $1 AND consumer_id = $2
+                    LIMIT $4 FOR UPDATE SKIP LOCKED)
+               UPDATE hooklane.deliveries d SET partition = $3 FROM here h
+                WHERE d.accepted_at = h.accepted_at AND d.message_id = h.message_id
+                  AND d.endpoint_id = h.endpoint_id"#,
+            i16::try_from(misplaced.partition).unwrap_or(i16::MAX),
+            misplaced.consumer,
+            i16::try_from(partition).unwrap_or(i16::MAX),
+            i64::from(limit)
+        )
+        .execute(&mut *tx)
+        .await
+        .map_err(Error::doing("moving deliveries to another partition"))?;
+        tx.commit()
+            .await
+            .map_err(Error::doing("committing moved deliveries"))?;
+        Ok(moved.rows_affected())
+    }
+}

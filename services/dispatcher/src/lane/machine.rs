@@ -179,6 +179,8 @@ pub(crate) struct Limits {
     pub(crate) horizon: Duration,
     /// An idle lane is forgotten after this, whatever it has learned about its endpoint.
     pub(crate) forget_after: Duration,
+    /// Starts with an empty bucket, since nobody knows what its predecessor took out of it.
+    pub(crate) cautious: bool,
 }
 
 #[derive(Debug)]
@@ -404,6 +406,9 @@ impl Machine {
         } else {
             self.bucket = TokenBucket::new(settings.rate, now);
             self.cap = Cap::new(settings.concurrency);
+            if self.limits.cautious && settings.rate != Rate::Unlimited {
+                while self.bucket.try_take(now).is_ok() {}
+            }
         }
         self.settings = Some(settings);
         if let Some(until) = settings.held_until {

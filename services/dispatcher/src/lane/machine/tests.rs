@@ -9,6 +9,7 @@ const HORIZON: Duration = Duration::from_secs(10);
 const LIMITS: Limits = Limits {
     horizon: HORIZON,
     forget_after: Duration::from_secs(600),
+    cautious: false,
 };
 const ALL: Share = Share {
     in_flight: u32::MAX,
@@ -453,6 +454,21 @@ fn only_a_lane_as_good_as_new_is_evicted_early() {
     assert!(!lane.machine.is_evictable(lane.now), "the cap is halved");
     lane.pass(LIMITS.forget_after);
     assert!(lane.machine.is_evictable(lane.now));
+}
+
+#[test]
+fn a_restarted_lane_starts_without_a_burst() {
+    let limits = Limits {
+        cautious: true,
+        ..LIMITS
+    };
+    let mut lane = Lane::unknown();
+    lane.machine = Machine::new(limits, Duration::ZERO);
+    lane.step(Input::Settings(settings(1, Some(10), 16)));
+    lane.arrive(5, 1);
+    assert_eq!(lane.starts.len(), 0);
+    lane.pass(ms(100));
+    assert_eq!(lane.starts.len(), 1);
 }
 
 #[derive(Debug, Clone)]

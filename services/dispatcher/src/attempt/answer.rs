@@ -1,0 +1,104 @@
+//! The log's share of an answer: bounded headers, bounded body, and a note on how it ended.
+
+use http::HeaderMap;
+use tokio::time::Instant;
+
+/// What of an answer goes to the ledger.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    /// Names and values, made readable.
+    pub(super) headers: Vec<(String, String)>,
+    /// The first bytes.
+    pub(super) body: Vec<u8>,
+    end: End,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum End {
+    #[default]
+    Whole,
+    Cut,
+    Late,
+    Broken,
+}
+
+impl Answer {
+    /// Keeps headers up to that many bytes; the first that does not fit and all after it are left
+    /// out.
+    pub(super) fn take_headers(&mut self, headers: &HeaderMap, max: usize) {
+        let mut left = max;
+        for (name, value) in headers {
+            let Some(rest) = left.checked_sub(name.as_str().len() + value.len()) else {
+                break;
+            };
+            left = rest;
+            let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
+            self.headers.push((name.as_str().to_owned(), value));
+        }
+    }
+
+    /// Reads the body up to that many bytes and until the deadline. Whoever drops the response
+    /// afterwards closes the connection where there was more.
+    pub(super) async fn read_body(
+        &mut self,
+        response: &mut reqwest::Response,
+        max: usize,
+        deadline: Instant,
+    ) {
+        loop {
+            let chunk = match tokio::time::timeout_at(deadline, response.chunk()).await {
+                Ok(Ok(Some(chunk))) => chunk,
+                Ok(Ok(None)) => return,
+                Ok(Err(_broken)) => {
+                    self.end = End::Broken;
+                    return;
+                }
+                Err(_elapsed) => {
+                    self.end = End::Late;
+                    return;
+                }
+            };
+            let room = max.saturating_sub(self.body.len());
+            self.body.extend_from_slice(&chunk[..chunk.len().min(room)]);
+            if chunk.len() > room {
+                self.end = End::Cut;
+                return;
+            }
+        }
+    }
+
+    /// What there is to say about the body.
+    pub(super) fn note(&self) -> Option<String> {
+        let text = match self.end {
+            End::Whole => return None,
+            End::Cut => "the body was cut for the log",
+            End::Late => "the body did not end in time",
+            End::Broken => "the body broke off",
+        };
+        Some(text.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    #[test]
+    fn header_values_are_made_readable_and_bounded() {
+        let mut headers = HeaderMap::new();
+        let latin = HeaderValue::from_bytes(b"caf\xe9").unwrap();
+        headers.insert(HeaderName::from_static("x-name"), latin);
+        headers.insert(
+            HeaderName::from_static("x-long"),
+            HeaderValue::from_static("0123456789"),
+        );
+        let mut answer = Answer::default();
+        answer.take_headers(&headers, 20);
+        assert_eq!(
+            answer.headers,
+            [("x-name".to_owned(), "caf\u{fffd}".to_owned())]
+        );
+    }
+}

@@ -1,0 +1,216 @@
+//! Publishing an event's copies to `DELIVERIES`, and acknowledging the event when every part of
+//! it is safe: each copy at the broker, each parked one in a record.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use futures::FutureExt as _;
+use hooklane_core::{clock, trace};
+use hooklane_nats::{AckToken, Outgoing, PublishError};
+use hooklane_proto::delivery::{Delivery, DeliveryKey};
+use hooklane_proto::event::{Event, Target};
+use hooklane_proto::id::EndpointId;
+use hooklane_proto::record::{Drive, ParkReason, Parked, Record};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, MissedTickBehavior};
+use tracing::{debug, error, info_span};
+
+use crate::budget::HeldBytes;
+use crate::lane::settle::after_fault;
+use crate::partition::Context;
+use crate::records::{Entry, Owner, Parts};
+
+/// The pause before an event comes again whose copies could not all be published.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// An event with the right to settle it.
+pub(crate) struct HeldEvent {
+    pub(crate) event: Event,
+    pub(crate) token: AckToken,
+    /// When it was pulled.
+    pub(crate) pulled_at: DateTime<Utc>,
+    pub(crate) bytes: HeldBytes,
+    pub(crate) permit: OwnedSemaphorePermit,
+}
+
+/// Where one copy goes.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Decision {
+    /// To the lane.
+    Go(Target),
+    /// Back into the ledger.
+    Park(EndpointId, ParkReason, Option<DateTime<Utc>>),
+}
+
+/// An event and where its copies go.
+pub(super) struct Job {
+    pub(super) held: HeldEvent,
+    pub(super) decisions: Vec<Decision>,
+}
+
+/// What has to be published for some events.
+#[derive(Default)]
+struct Work {
+    events: Vec<Event>,
+    records: Vec<Record>,
+    copies: Vec<Outgoing>,
+    /// Of each copy: the event's place and the endpoint.
+    targets: Vec<(usize, EndpointId)>,
+    /// They last until everything is safe.
+    spans: Vec<tracing::Span>,
+}
+
+/// What became of it.
+#[derive(Default)]
+struct Done {
+    /// Endpoints whose copies will not come.
+    lost: Vec<EndpointId>,
+    /// Places of events that have to come again.
+    failed: Vec<usize>,
+}
+
+/// Does everything for some events; gives the endpoints whose copies will not come.
+pub(super) async fn publish(context: Arc<Context>, jobs: Vec<Job>) -> Vec<EndpointId> {
+    let mut tokens = Vec::with_capacity(jobs.len());
+    let mut kept = Vec::with_capacity(jobs.len());
+    let mut work = Work::default();
+    let mut give_up = Instant::now();
+    for Job { held, decisions } in jobs {
+        let HeldEvent {
+            event,
+            token,
+            pulled_at,
+            bytes,
+            permit,
+        } = held;
+        tokens.push(token);
+        kept.push((bytes, permit));
+        let not_after = pulled_at + signed(context.config.not_after);
+        let left = (not_after - clock::now()).to_std().unwrap_or_default();
+        give_up = give_up.max(Instant::now() + left);
+        work.add(event, decisions, not_after);
+    }
+    let every = context.config.progress_every;
+    let mut ticks = tokio::time::interval_at(Instant::now() + every, every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let doing = work.carry_out(&context, give_up);
+    tokio::pin!(doing);
+    let Done { lost, failed } = loop {
+        tokio::select! {
+            biased;
+            done = &mut doing => break done,
+            _ = ticks.tick() => {
+                for token in &tokens {
+                    let _ = token.progress().now_or_never();
+                }
+            }
+        }
+    };
+    for (at, token) in tokens.into_iter().enumerate() {
+        if failed.contains(&at) {
+            token.nak(Some(AGAIN)).await;
+        } else {
+            token.ack().await;
+        }
+    }
+    drop(kept);
+    lost
+}
+
+impl Work {
+    fn add(&mut self, event: Event, decisions: Vec<Decision>, not_after: DateTime<Utc>) {
+        let span =
+            info_span!(parent: None, "fanout", message = %event.message, targets = decisions.len());
+        if let Some(parent) = &event.trace {
+            trace::set_parent(&span, parent);
+        }
+        let carried = trace::carry(&span, event.trace.as_ref());
+        for decision in decisions {
+            match decision {
+                Decision::Go(target) => {
+                    let mut delivery = Delivery::first(&event, target, not_after);
+                    delivery.trace.clone_from(&carried);
+                    self.copies.push(Outgoing {
+                        subject: delivery.subject(),
+                        headers: delivery.headers(),
+                        payload: delivery.payload,
+                    });
+                    self.targets.push((self.events.len(), target.endpoint));
+                }
+                Decision::Park(endpoint, reason, not_before) => {
+                    self.records
+                        .push(parked(&event, endpoint, reason, not_before));
+                }
+            }
+        }
+        self.events.push(event);
+        self.spans.push(span);
+    }
+
+    async fn carry_out(self, context: &Context, give_up: Instant) -> Done {
+        let Self {
+            events,
+            mut records,
+            copies,
+            targets,
+            spans,
+        } = self;
+        let mut done = Done::default();
+        let results = match copies.is_empty() {
+            true => Vec::new(),
+            false => context.copies.publish_all(copies, give_up).await,
+        };
+        for (result, (at, endpoint)) in results.into_iter().zip(targets) {
+            match result {
+                Ok(ack) if !ack.duplicate => continue,
+                Ok(_) => {}
+                Err(PublishError::Permanent(reason)) => {
+                    let event = &events[at];
+                    error!(message = %event.message, %endpoint, %reason, "a delivery can't be published");
+                    let later = Some(after_fault());
+                    records.push(parked(event, endpoint, ParkReason::Fault, later));
+                }
+                Err(reason) => {
+                    debug!(%endpoint, %reason, "a delivery was not published in time");
+                    done.failed.push(at);
+                }
+            }
+            done.lost.push(endpoint);
+        }
+        let parts = Parts::new(records.len());
+        for record in records {
+            let owner = Owner::Part(Arc::clone(&parts));
+            context.recorder.park(Entry { record, owner }).await;
+        }
+        parts.all_done().await;
+        drop(spans);
+        done
+    }
+}
+
+fn parked(
+    event: &Event,
+    endpoint: EndpointId,
+    reason: ParkReason,
+    not_before: Option<DateTime<Utc>>,
+) -> Record {
+    let due_at = event.accepted_at;
+    Record::Parked(Parked {
+        drive: Drive {
+            key: DeliveryKey {
+                accepted_at: event.accepted_at,
+                message: event.message,
+                endpoint,
+            },
+            series: 1,
+            drive: 1,
+        },
+        reason,
+        next_attempt_at: not_before.map_or(due_at, |at| at.max(due_at)),
+    })
+}
+
+fn signed(duration: Duration) -> TimeDelta {
+    TimeDelta::from_std(duration).unwrap_or(TimeDelta::MAX)
+}

@@ -1,0 +1,213 @@
+//! One partition, while it is ours: its fan-out, its pulls, its batcher, its room.
+//!
+//! Owns starting all of them in the right order. How they end is in [`crate::drain`]; whether the
+//! partition is ours is [`crate::ownership`]'s.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroU16;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hooklane_core::rules::partition::partition;
+use hooklane_nats::{Client, Publisher};
+use ractor::{Actor as _, ActorRef};
+use tokio::sync::{Semaphore, broadcast, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::attempt::{Engine, Opener};
+use crate::budget::Budget;
+use crate::config::Config;
+use crate::fanout::{self, Fanout};
+use crate::lane::machine::Share;
+use crate::memory::Memory;
+use crate::ownership::Term;
+use crate::pull::{self, Source};
+use crate::records::{self, Recorder};
+use crate::room;
+use crate::routes::{Known, Table};
+use crate::timebase::Timebase;
+
+/// Events of one partition that are being fanned out; below the pending limit of `fanout-<p>`.
+pub(crate) const EVENTS_HELD: usize = 384;
+
+/// What all partitions of the process share.
+pub(crate) struct Process {
+    /// This dispatcher's name in `LEASES`.
+    pub(crate) name: String,
+    pub(crate) config: Arc<Config>,
+    pub(crate) nats: Client,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) opener: Opener,
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) table: Table,
+    pub(crate) copies: Publisher,
+    pub(crate) records: Publisher,
+    pub(crate) brake: watch::Sender<bool>,
+    pub(crate) time: Timebase,
+    pub(crate) owned: Mutex<BTreeSet<u16>>,
+}
+
+impl Process {
+    /// Notes whether a partition is ours.
+    pub(crate) fn owns(&self, partition: u16, ours: bool) {
+        let mut owned = self.owned.lock().unwrap_or_else(PoisonError::into_inner);
+        if ours {
+            owned.insert(partition);
+        } else {
+            owned.remove(&partition);
+        }
+    }
+}
+
+/// What everything that acts for one ownership of a partition shares.
+pub(crate) struct Context {
+    pub(crate) partition: u16,
+    pub(crate) config: Arc<Config>,
+    pub(crate) nats: Client,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) opener: Opener,
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) table: Table,
+    pub(crate) copies: Publisher,
+    pub(crate) recorder: Recorder,
+    pub(crate) time: Timebase,
+    pub(crate) term: Term,
+    /// Ends attempts early.
+    pub(crate) cut: CancellationToken,
+    /// One for each delivery that is held or being recorded.
+    pub(crate) permits: Arc<Semaphore>,
+    /// Lanes with something held or in flight.
+    active: Arc<AtomicU32>,
+}
+
+/// A lane of a partition that has something to do.
+pub(crate) struct PartitionActive(Arc<AtomicU32>);
+
+impl Drop for PartitionActive {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Context {
+    /// A lane's share of what is bounded, at the present pressure.
+    pub(crate) fn share(&self) -> Share {
+        let max = self.config.max_held_per_partition;
+        let free = u32::try_from(self.permits.available_permits()).unwrap_or(u32::MAX);
+        let active = self.active.load(Ordering::Relaxed).max(1);
+        let held = if free > max / 2 {
+            self.config.max_held_per_lane
+        } else {
+            (max / 2 / active).clamp(1, self.config.max_held_per_lane)
+        };
+        Share {
+            in_flight: self.budget.in_flight_share(),
+            held,
+        }
+    }
+
+    /// Counts a lane as active.
+    pub(crate) fn activate(&self) -> PartitionActive {
+        self.active.fetch_add(1, Ordering::Relaxed);
+        PartitionActive(Arc::clone(&self.active))
+    }
+}
+
+/// A partition that runs.
+pub(crate) struct Partition {
+    pub(crate) number: u16,
+    pub(crate) fanout: ActorRef<fanout::Msg>,
+    pub(crate) fanout_task: JoinHandle<()>,
+    pub(crate) batcher: AbortOnDropHandle<()>,
+    pub(crate) pulls: JoinSet<()>,
+    pub(crate) stop_pulling: CancellationToken,
+    pub(crate) cut: CancellationToken,
+    /// Serve room and follow settings; nothing is lost when they end.
+    pub(crate) helpers: JoinSet<()>,
+}
+
+impl Partition {
+    /// Starts everything.
+    pub(crate) async fn start(
+        process: &Arc<Process>,
+        number: u16,
+        term: Term,
+    ) -> Result<Self, ractor::SpawnErr> {
+        let (recorder, batcher) =
+            records::channel(number, process.records.clone(), &process.config);
+        let cut = CancellationToken::new();
+        let permits = process.config.max_held_per_partition as usize;
+        let context = Arc::new(Context {
+            partition: number,
+            config: Arc::clone(&process.config),
+            nats: process.nats.clone(),
+            engine: Arc::clone(&process.engine),
+            opener: process.opener.clone(),
+            budget: Arc::clone(&process.budget),
+            table: process.table.clone(),
+            copies: process.copies.clone(),
+            recorder,
+            time: process.time,
+            term,
+            cut: cut.clone(),
+            permits: Arc::new(Semaphore::new(permits)),
+            active: Arc::default(),
+        });
+        // Before the lanes read the table, so that no change falls between.
+        let changes = process.table.changes();
+        let (fanout, fanout_task) = Fanout::spawn(None, Fanout, Arc::clone(&context)).await?;
+        let batcher = AbortOnDropHandle::new(tokio::spawn(batcher.run()));
+        let mut helpers = JoinSet::new();
+        helpers.spawn(room::serve(process.nats.clone(), number, fanout.clone()));
+        let partitions = NonZeroU16::new(process.nats.partitions()).unwrap_or(NonZeroU16::MIN);
+        helpers.spawn(follow(changes, partitions, number, fanout.clone()));
+        let stop_pulling = CancellationToken::new();
+        let source = || Source {
+            context: Arc::clone(&context),
+            fanout: fanout.clone(),
+            brake: process.brake.subscribe(),
+            stop: stop_pulling.clone(),
+        };
+        let memory = Arc::new(Memory::new(process.config.records.remember));
+        let mut pulls = JoinSet::new();
+        pulls.spawn(pull::deliveries(source(), memory));
+        pulls.spawn(pull::events(source()));
+        Ok(Self {
+            number,
+            fanout,
+            fanout_task,
+            batcher,
+            pulls,
+            stop_pulling,
+            cut,
+            helpers,
+        })
+    }
+}
+
+/// Tells a fan-out of settings that concern its partition.
+async fn follow(
+    mut changes: broadcast::Receiver<Arc<Known>>,
+    partitions: NonZeroU16,
+    number: u16,
+    fanout: ActorRef<fanout::Msg>,
+) {
+    loop {
+        let message = match changes.recv().await {
+            Ok(known) => {
+                let of = partition(partitions, known.route.consumer.as_str());
+                if of != number {
+                    continue;
+                }
+                fanout::Msg::Settings(known)
+            }
+            Err(broadcast::error::RecvError::Lagged(_)) => fanout::Msg::AllSettings,
+            Err(broadcast::error::RecvError::Closed) => return,
+        };
+        if fanout.cast(message).is_err() {
+            return;
+        }
+    }
+}

@@ -81,6 +81,9 @@ impl Client {
                 fix: problem.fix,
             });
         }
+        // async-nats takes the process's default provider, which is ambiguous once another crate
+        // brings a second one. Where one is chosen already it stays.
+        let _ = async_nats::rustls::crypto::ring::default_provider().install_default();
         let until = Instant::now() + config.connect_timeout;
         let mut pauses = ExponentialBuilder::new()
             .with_min_delay(Duration::from_millis(50))

@@ -118,3 +118,36 @@ async fn requests_work_again_after_the_server_was_killed() -> Result<()> {
     })
     .await
 }
+
+#[tokio::test]
+async fn tls_is_checked_against_the_configured_roots() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()])?;
+    let (cert, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
+    std::fs::write(&cert, made.cert.pem())?;
+    std::fs::write(&key, made.signing_key.serialize_pem())?;
+    let options = hooklane_local::NatsOptions {
+        extra_config: format!(
+            "tls {{ cert_file: {:?}, key_file: {:?} }}",
+            cert.display().to_string(),
+            key.display().to_string()
+        ),
+        ..hooklane_local::NatsOptions::default()
+    };
+    let server = Server::start_with(options).await?;
+    let trusting = Config {
+        url: server.url().replace("nats://", "tls://").into(),
+        root_certificates: Some(cert),
+        ..config(&server)
+    };
+    let client = Client::connect(&trusting).await?;
+    client.flush().await?;
+    let doubting = Config {
+        root_certificates: None,
+        connect_timeout: Duration::from_millis(300),
+        ..trusting
+    };
+    let error = Client::connect(&doubting).await.unwrap_err();
+    assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+    Ok(())
+}

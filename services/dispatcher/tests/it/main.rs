@@ -1,1 +1,4 @@
-//! Integration tests.
+//! The dispatcher against a real nats-server and real receivers.
+
+mod bench;
+mod deliver;

@@ -6,10 +6,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 const TICK: Duration = Duration::from_millis(200);
 
-/// One line that changes; nothing where standard error is not a terminal, save for the steps.
+/// One line that changes, where standard error is a terminal, and the steps in any case.
 #[derive(Debug, Clone)]
 pub struct Progress {
     bar: ProgressBar,
+    is_silent: bool,
 }
 
 impl Progress {
@@ -21,7 +22,10 @@ impl Progress {
             bar.set_style(style);
         }
         bar.enable_steady_tick(TICK);
-        Self { bar }
+        Self {
+            bar,
+            is_silent: false,
+        }
     }
 
     /// Says nothing, for tests.
@@ -29,15 +33,21 @@ impl Progress {
     pub fn hidden() -> Self {
         Self {
             bar: ProgressBar::hidden(),
+            is_silent: true,
         }
     }
 
     /// A new step, which stays in view.
     pub fn step(&self, text: &str) {
-        if self.bar.is_hidden() {
+        if self.is_silent {
             return;
         }
-        self.bar.println(format!("loadtest: {text}"));
+        let line = format!("loadtest: {text}");
+        if self.bar.is_hidden() {
+            eprintln!("{line}");
+        } else {
+            self.bar.println(line);
+        }
     }
 
     /// How far the present step is.

@@ -3,7 +3,7 @@
 //! Owns the statements. What proves a loss is the scheduler's state machine; here are its limits in
 //! time, so that nothing younger is touched.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::{Error, Store};
 
@@ -28,6 +28,30 @@ pub struct Misplaced {
 }
 
 impl Store {
+    /// Partitions, of the first `partitions`, with deliveries in the broker whose not-after is longer
+    /// ago than `grace`: they may be lost, or only slow.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn suspect(&self, partitions: u16, grace: TimeDelta) -> Result<Vec<u16>, Error> {
+        let seconds = grace.as_seconds_f64();
+        let found = sqlx::query_scalar!(
+            r#"SELECT p AS "p!" FROM generate_series(0, $1::int - 1) p
+                WHERE EXISTS (SELECT FROM hooklane.deliveries d
+                               WHERE d.status = 'received' AND d.partition = p::smallint
+                                 AND d.not_after < clock_timestamp() - make_interval(secs => $2))"#,
+            i32::from(partitions),
+            seconds
+        )
+        .fetch_all(self.pool())
+        .await
+        .map_err(Error::doing("looking for deliveries that may be lost"))?;
+        Ok(found
+            .into_iter()
+            .filter_map(|partition| u16::try_from(partition).ok())
+            .collect())
+    }
+
     /// Stalls lost deliveries, at most `limit`; answers how many, fewer than `limit` once there are
     /// no more. Their drive stays: should its record come after all, it wins.
     ///

@@ -1,1 +1,195 @@
-//! Placeholder.
+//! The relay: what producers leave in outboxes or on `INTAKE` becomes accepted and published.
+//!
+//! Owns when sources are polled, how `INTAKE` is pulled, the publication to `EVENTS` after the
+//! commit, the further tries of events set aside, and the way of endpoint settings into the
+//! `ROUTES` bucket. Does not own acceptance, nor how an outbox is read: both are the store's.
+//!
+//! Several relays may run at once. An outbox table has one reader at a time, by a lock in its
+//! database; the others stand by. `INTAKE` is shared; everything that comes from it goes by a key.
+//!
+//! A fault of PostgreSQL or NATS is never a row's fault: it makes the task that met it wait, with
+//! growing, jittered pauses, and try again. A published event is a promise kept early and nothing
+//! more: what can't be published in time is left to the sweep, which finds it in the ledger.
+
+mod again;
+mod config;
+mod counts;
+mod intake;
+mod outbox;
+mod pace;
+mod publish;
+mod receipt;
+mod routes;
+mod spans;
+
+use std::num::NonZeroU16;
+use std::time::Duration;
+
+use hooklane_nats::{Client, Publisher};
+use hooklane_store::Store;
+use hooklane_store::accept::Settings;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+pub use config::{Config, Intake};
+pub use counts::{Counted, Handle};
+
+use publish::Lane;
+
+/// How long the tasks may take to finish what they are at, once told to stop.
+const GRACE: Duration = Duration::from_secs(12);
+
+/// What stops a relay. Faults of NATS and PostgreSQL don't: it waits for them to pass.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// One of its tasks panicked.
+    #[error("a task of the relay ended early: {0}")]
+    Task(#[from] tokio::task::JoinError),
+    /// The ledger or an outbox's database failed in [`Service::run_once`].
+    #[error(transparent)]
+    Store(#[from] hooklane_store::Error),
+    /// NATS failed in [`Service::run_once`].
+    #[error(transparent)]
+    Nats(#[from] hooklane_nats::Error),
+    /// Another relay reads this source, so [`Service::run_once`] could not.
+    #[error("another relay reads the outbox `{0}`; there is nothing to do for a second one")]
+    Led(String),
+}
+
+impl Error {
+    /// Whether trying again later may help.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Task(_) => false,
+            Self::Store(error) => error.is_transient(),
+            Self::Nats(error) => error.is_transient(),
+            Self::Led(_) => true,
+        }
+    }
+}
+
+/// Takes events in and publishes them, until it is told to stop.
+#[derive(Debug)]
+pub struct Service {
+    parts: Parts,
+}
+
+/// What every task works with.
+#[derive(Debug, Clone)]
+pub(crate) struct Parts {
+    pub(crate) config: Config,
+    pub(crate) settings: Settings,
+    pub(crate) store: Store,
+    pub(crate) client: Client,
+    pub(crate) publisher: Publisher,
+    pub(crate) handle: Handle,
+}
+
+impl Parts {
+    /// A way to publish, for one task.
+    pub(crate) fn lane(&self) -> Lane {
+        Lane::start(&self.client, &self.publisher, &self.handle)
+    }
+}
+
+impl Service {
+    /// Prepares a relay; nothing happens before [`Service::run`].
+    #[must_use]
+    pub fn new(config: Config, store: Store, client: Client) -> Self {
+        let partitions = NonZeroU16::new(client.partitions()).unwrap_or(NonZeroU16::MIN);
+        let settings = config.settings(partitions);
+        let publisher = Publisher::new(&client, config.publish_window, config.publish_window_bytes);
+        Self {
+            parts: Parts {
+                config,
+                settings,
+                store,
+                client,
+                publisher,
+                handle: Handle::default(),
+            },
+        }
+    }
+
+    /// A handle that tells what it has done.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        self.parts.handle.clone()
+    }
+
+    /// Runs until `shutdown`. Then the batch in hand is finished and published, if that takes no
+    /// longer than some seconds; whatever is cut off is done again by the next relay.
+    ///
+    /// # Errors
+    /// [`Error::Task`] where one of its tasks panicked.
+    pub async fn run(self, shutdown: CancellationToken) -> Result<(), Error> {
+        let parts = self.parts;
+        info!(sources = parts.config.sources.len(), "relay starts");
+        let mut tasks = JoinSet::new();
+        for source in &parts.config.sources {
+            tasks.spawn(outbox::run(parts.clone(), source.clone(), shutdown.clone()));
+        }
+        if parts.config.intake.enabled {
+            tasks.spawn(intake::run(parts.clone(), shutdown.clone()));
+        }
+        tasks.spawn(again::run(parts.clone(), shutdown.clone()));
+        tasks.spawn(routes::run(parts, shutdown.clone()));
+        let mut outcome = Ok(());
+        let mut cut = None;
+        loop {
+            let ended = tokio::select! {
+                ended = tasks.join_next() => ended,
+                () = overdue(cut), if cut.is_some() => {
+                    info!("relay cuts off what it is at");
+                    tasks.abort_all();
+                    cut = None;
+                    continue;
+                }
+                () = shutdown.cancelled(), if cut.is_none() => {
+                    cut = Some(tokio::time::Instant::now() + GRACE);
+                    continue;
+                }
+            };
+            match ended {
+                None => break,
+                Some(Err(error)) if error.is_cancelled() => {}
+                Some(ended) => {
+                    // They end at shutdown or by a panic, and one that ends takes the others along.
+                    shutdown.cancel();
+                    outcome = outcome.and(ended.map_err(Error::Task));
+                }
+            }
+        }
+        outcome?;
+        info!("relay stopped");
+        Ok(())
+    }
+
+    /// Takes in and publishes what is there now, and returns what was done: for schedulers such as
+    /// cron.
+    ///
+    /// # Errors
+    /// At the first fault of PostgreSQL or NATS, and [`Error::Led`] where a relay is running
+    /// already. What was accepted before stays accepted.
+    pub async fn run_once(self) -> Result<Counted, Error> {
+        let parts = self.parts;
+        routes::once(&parts).await?;
+        for source in &parts.config.sources {
+            outbox::once(&parts, source).await?;
+        }
+        if parts.config.intake.enabled {
+            intake::once(&parts).await?;
+        }
+        again::once(&parts).await?;
+        Ok(parts.handle.counted())
+    }
+}
+
+async fn overdue(cut: Option<tokio::time::Instant>) {
+    match cut {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}

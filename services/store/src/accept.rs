@@ -46,8 +46,6 @@ pub const MAX_PAYLOAD: usize = 256 * 1024;
 pub const MAX_KEY: usize = 255;
 /// Longest content type, in bytes.
 pub const MAX_CONTENT_TYPE: usize = 255;
-/// How long an idempotency key is kept.
-pub const KEY_LIFE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// Deadlocks and missing partitions in a row before a call gives up.
 const RETRIES: u32 = 5;
@@ -292,14 +290,6 @@ impl Store {
     ) -> Result<Accepted, Error> {
         let items: Vec<Item> = batch.iter().cloned().map(Ok).collect();
         accept(self, Via::Pool, settings, &items, &Alone).await
-    }
-
-    /// Removes idempotency keys older than [`KEY_LIFE`], at most `limit` of them; returns how many.
-    ///
-    /// # Errors
-    /// Where the database can't be reached or fails.
-    pub async fn purge_keys(&self, limit: i64) -> Result<u64, Error> {
-        write::purge_keys(self.pool(), limit).await
     }
 }
 

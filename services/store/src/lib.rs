@@ -22,6 +22,7 @@ pub mod message;
 pub mod outbox;
 pub mod producer;
 pub mod rejected;
+pub mod route;
 pub mod sweep;
 pub mod topup;
 

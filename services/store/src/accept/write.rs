@@ -10,8 +10,8 @@ use hooklane_proto::id::{EndpointId, MessageId};
 use sqlx::{PgConnection, PgPool};
 use uuid::Uuid;
 
+use super::NewMessage;
 use super::plan::effective_key;
-use super::{KEY_LIFE, NewMessage};
 use crate::Error;
 
 /// An endpoint that wants an event.
@@ -344,23 +344,4 @@ pub(super) async fn clock(pool: &PgPool) -> Result<DateTime<Utc>, Error> {
         .fetch_one(pool)
         .await
         .map_err(Error::doing("reading the database's clock"))
-}
-
-/// Removes keys that have outlived their time.
-pub(super) async fn purge_keys(pool: &PgPool, limit: i64) -> Result<u64, Error> {
-    let done = sqlx::query!(
-        r#"WITH old AS (
-               SELECT consumer_id, key FROM hooklane.idempotency_keys
-               WHERE accepted_at < clock_timestamp() - make_interval(secs => $1)
-               ORDER BY accepted_at LIMIT $2
-               FOR UPDATE SKIP LOCKED)
-           DELETE FROM hooklane.idempotency_keys k USING old
-           WHERE k.consumer_id = old.consumer_id AND k.key = old.key"#,
-        KEY_LIFE.as_secs_f64(),
-        limit,
-    )
-    .execute(pool)
-    .await
-    .map_err(Error::doing("purging idempotency keys"))?;
-    Ok(done.rows_affected())
 }

@@ -116,16 +116,21 @@ impl Store {
         .map_err(Error::doing("forgetting idempotency keys"))
     }
 
-    /// Deletes signing secrets that have expired; answers how many.
+    /// Deletes signing secrets that expired a day ago; answers how many. The route publisher removes
+    /// them at once, together with the routes that name them; what is left here is what no relay
+    /// was there to remove.
     ///
     /// # Errors
     /// Where the database fails.
     pub async fn forget_expired_secrets(&self) -> Result<u64, Error> {
-        sqlx::query!("DELETE FROM hooklane.endpoint_secrets WHERE expires_at < clock_timestamp()")
-            .execute(self.pool())
-            .await
-            .map(|done| done.rows_affected())
-            .map_err(Error::doing("deleting expired signing secrets"))
+        sqlx::query!(
+            "DELETE FROM hooklane.endpoint_secrets
+              WHERE expires_at < clock_timestamp() - interval '1 day'"
+        )
+        .execute(self.pool())
+        .await
+        .map(|done| done.rows_affected())
+        .map_err(Error::doing("deleting expired signing secrets"))
     }
 }
 

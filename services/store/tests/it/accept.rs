@@ -463,19 +463,3 @@ async fn a_batch_that_takes_too_long_is_halved() {
     let accepted = ledger.store.accept(&settings, &batch[2..]).await.unwrap();
     assert_eq!(accepted.events.len(), 2);
 }
-
-#[tokio::test]
-async fn keys_are_purged_after_their_life_and_not_before() {
-    let ledger = Ledger::new().await;
-    names(&ledger).await;
-    let _ = accept(&ledger, &[keyed("old", "{}"), keyed("new", "{}")]).await;
-    ledger
-        .sql(
-            "UPDATE hooklane.idempotency_keys SET accepted_at = accepted_at - interval '7 days 1 s'
-             WHERE key = 'old'",
-        )
-        .await;
-    assert_eq!(ledger.store.purge_keys(100).await.unwrap(), 1);
-    let left = "SELECT key FROM hooklane.idempotency_keys";
-    assert_eq!(ledger.sql(left).await, "new");
-}

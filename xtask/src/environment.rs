@@ -53,7 +53,7 @@ pub(crate) struct Ledger {
     url: String,
     bin: PathBuf,
     /// In this order: the server ends, then its directory goes.
-    _own: Option<(Postgres, RunDir)>,
+    own: Option<(Postgres, RunDir)>,
 }
 
 impl Ledger {
@@ -66,7 +66,7 @@ impl Ledger {
                 return Ok(Self {
                     url,
                     bin,
-                    _own: None,
+                    own: None,
                 });
             }
             let dir = RunDir::create(&servers_home(&home)?, kind)?;
@@ -79,7 +79,7 @@ impl Ledger {
             Ok(Self {
                 url: postgres.url(),
                 bin,
-                _own: Some((postgres, dir)),
+                own: Some((postgres, dir)),
             })
         })
         .await
@@ -88,6 +88,11 @@ impl Ledger {
     /// A URL on it, password included, whose user may create databases.
     pub(crate) fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Whether it ends with the task; otherwise what the task made on it must be removed.
+    pub(crate) fn is_own(&self) -> bool {
+        self.own.is_some()
     }
 
     /// Its `psql`, for the database at `url`.

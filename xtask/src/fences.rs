@@ -26,8 +26,8 @@ const OWNED: [(&str, &str); 3] = [
     ("ractor", "hooklane-dispatcher"),
 ];
 const WITH_MAIN: [&str; 3] = [BINARY, "loadtest", "xtask"];
-/// Outside tests, only the load test may use the test fixtures.
-const USES_FIXTURES: [&str; 1] = ["loadtest"];
+/// Outside tests, only these may use the test fixtures; what is deployed may not.
+const USES_FIXTURES: [&str; 2] = ["loadtest", "xtask"];
 /// The wire types do no I/O, so they name nothing that does.
 const NO_IO: (&str, [&str; 5]) = (
     "hooklane-proto",

@@ -10,13 +10,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use hooklane_local::{
     Install, Postgres, PostgresOptions, Psql, RunDir, postgres_bin, quiet, with_database,
 };
 use tokio::sync::OnceCell;
 
 use crate::home;
+
+/// The longest name that PostgreSQL keeps whole, in bytes.
+const MAX_NAME: usize = 63;
 
 /// A PostgreSQL on which tests make databases.
 #[derive(Debug, Clone)]
@@ -112,7 +115,8 @@ impl Server {
         Fut: Future<Output = Result<(), E>>,
         E: Into<anyhow::Error>,
     {
-        let template = format!("hooklane_{template}_{:016x}", fingerprint()?);
+        let template = format!("{}_{template}_{:08x}", prefix(), fingerprint()?);
+        ensure!(template.len() <= MAX_NAME, "{template} is too long a name");
         self.ensure_template(&template, migrate).await?;
         self.create(&template).await
     }
@@ -211,7 +215,8 @@ impl Server {
     async fn create(&self, template: &str) -> Result<Database> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!(
-            "test_{}_{}",
+            "{}_{}_{}",
+            prefix(),
             std::process::id(),
             NEXT.fetch_add(1, Ordering::Relaxed)
         );
@@ -291,8 +296,18 @@ where
     Server::shared().await?.database(template, migrate).await
 }
 
+/// What the names of this run's databases begin with: `cargo xtask test` drops them by it where
+/// the server isn't its own.
+fn prefix() -> String {
+    let run = home::variable(crate::HOME).and_then(|dir| dir.rsplit('-').next().map(str::to_owned));
+    match run {
+        Some(run) => format!("hooklane_test_{run}"),
+        None => "hooklane_test".to_owned(),
+    }
+}
+
 /// Changes when a file in `migrations/` does.
-fn fingerprint() -> Result<u64> {
+fn fingerprint() -> Result<u32> {
     let dir = home::workspace().join("migrations");
     let mut files: Vec<PathBuf> = fs::read_dir(&dir)
         .with_context(|| format!("reading {}", dir.display()))?
@@ -306,5 +321,6 @@ fn fingerprint() -> Result<u64> {
             .with_context(|| format!("reading {}", file.display()))?
             .hash(&mut hasher);
     }
-    Ok(hasher.finish())
+    // The half of it is enough to tell versions apart, and names are short.
+    Ok((hasher.finish() >> 32) as u32)
 }

@@ -12,16 +12,12 @@ const EVERY: Duration = Duration::from_millis(10);
 /// # Errors
 ///
 /// After `budget`, naming `what` was waited for.
-pub async fn until<F, Fut>(what: &str, budget: Duration, mut condition: F) -> Result<()>
-where
-    F: FnMut() -> Fut,
-    Fut: Future<Output = bool>,
-{
-    until_some(what, budget, || {
-        let asked = condition();
-        async move { asked.await.then_some(()) }
-    })
-    .await
+pub async fn until(
+    what: &str,
+    budget: Duration,
+    mut condition: impl AsyncFnMut() -> bool,
+) -> Result<()> {
+    until_some(what, budget, async || condition().await.then_some(())).await
 }
 
 /// Asks `find` every 10 ms until it finds something, and returns that.
@@ -29,11 +25,11 @@ where
 /// # Errors
 ///
 /// After `budget`, naming `what` was waited for.
-pub async fn until_some<T, F, Fut>(what: &str, budget: Duration, mut find: F) -> Result<T>
-where
-    F: FnMut() -> Fut,
-    Fut: Future<Output = Option<T>>,
-{
+pub async fn until_some<T>(
+    what: &str,
+    budget: Duration,
+    mut find: impl AsyncFnMut() -> Option<T>,
+) -> Result<T> {
     let started = Instant::now();
     let mut asked = 0_u64;
     loop {
@@ -56,10 +52,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn returns_what_was_found() {
         let mut left = 3;
-        let found = until_some("three", Duration::from_secs(1), || {
+        let found = until_some("three", Duration::from_secs(1), async || {
             left -= 1;
-            let left = left;
-            async move { (left == 0).then_some("here") }
+            (left == 0).then_some("here")
         });
         assert_eq!(found.await.unwrap(), "here");
     }

@@ -22,7 +22,7 @@ async fn database() -> postgres::Database {
         Psql::new(&bin, &url).run("CREATE TABLE t (n int)").unwrap();
         Ok::<_, Infallible>(())
     };
-    let template = format!("testkit_it_{}", std::process::id());
+    let template = format!("testkit_{}", std::process::id());
     postgres::database(&template, migrate).await.unwrap()
 }
 

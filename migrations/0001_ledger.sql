@@ -222,7 +222,9 @@ BEGIN
         child := format('%s_%s', parent, to_char(day, 'YYYYMMDD'));
         CONTINUE WHEN to_regclass(format('hooklane.%I', child)) IS NOT NULL;
         PERFORM pg_advisory_xact_lock(7261001, 1);
-        CONTINUE WHEN to_regclass(format('hooklane.%I', child)) IS NOT NULL;
+        -- Not to_regclass: it may still know from before the wait that there is none.
+        CONTINUE WHEN EXISTS (SELECT FROM pg_catalog.pg_class
+                               WHERE relname = child AND relnamespace = 'hooklane'::regnamespace);
         EXECUTE format('CREATE TABLE hooklane.%I (LIKE hooklane.%I INCLUDING ALL)', child, parent);
         IF parent = 'deliveries' THEN
             EXECUTE format('ALTER TABLE hooklane.%I SET (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05)', child);

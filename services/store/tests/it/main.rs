@@ -8,4 +8,7 @@ mod ledger;
 mod outbox;
 mod sql;
 
+mod day;
 mod record;
+mod sweep;
+mod topup;

@@ -21,8 +21,9 @@ pub struct Config {
     /// sweep drives.
     #[serde(with = "humantime_serde")]
     pub publish_within: Duration,
-    /// How long after acceptance an attempt may be made, 1 min to 30 days.
-    #[serde(with = "humantime_serde")]
+    /// How long after acceptance an attempt may be made, 1 min to 30 days. Not a key of this
+    /// section: it is the retry schedule's deadline.
+    #[serde(skip)]
     pub deliver_within: Duration,
     /// How long an event with an unknown consumer or event type is tried again, up to 1 day.
     #[serde(with = "humantime_serde")]

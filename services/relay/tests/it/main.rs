@@ -1,0 +1,16 @@
+//! The relay between a real nats-server and a real PostgreSQL.
+
+#![allow(clippy::unwrap_used, reason = "a fixture that fails should panic")]
+
+#[path = "../../../store/tests/it/ledger.rs"]
+#[allow(
+    dead_code,
+    reason = "shared with other crates' tests, which use the rest"
+)]
+mod ledger;
+
+mod bench;
+mod intake;
+mod outbox;
+mod routes;
+mod wire;

@@ -62,7 +62,9 @@ impl System {
     ///
     /// # Errors
     /// Where a program is missing or doesn't start.
-    pub async fn start(options: Options) -> Result<Self> {
+    pub async fn start(mut options: Options) -> Result<Self> {
+        // It runs in another directory than ours.
+        options.binary = std::path::absolute(&options.binary).context("finding the binary")?;
         ensure!(
             options.binary.is_file(),
             "there is no {}: build it with `cargo build --release -p hooklane`, or name another with --binary",

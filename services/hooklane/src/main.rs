@@ -1,1 +1,59 @@
-fn main() {}
+//! The `hooklane` binary: every service in one process or one each, and the operator's commands.
+//!
+//! Owns the command line, the composed configuration, starting and stopping, and output. What the
+//! commands do is in the crates that they call; what a command group says is in its file under
+//! [`commands`].
+
+mod cli;
+mod commands;
+mod config;
+mod context;
+mod failure;
+mod output;
+mod progress;
+mod run;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use clap::error::ErrorKind;
+use hooklane_core::error::ErrorCode;
+
+use crate::cli::Cli;
+
+/// Gives memory back after bursts better than the system's allocator does.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    hooklane_core::tls::install_provider();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Nothing is to be done about a terminal that is gone.
+            let _ = error.print();
+            return match error.kind() {
+                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
+                _ => ExitCode::from(ErrorCode::Usage.exit_code()),
+            };
+        }
+    };
+    let json = cli.json;
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let failure = failure::Failure::internal(format!("the runtime can't start: {error}"));
+            return failure.report(json);
+        }
+    };
+    let done = runtime.block_on(Box::pin(commands::run(cli)));
+    // A look-up by the system's resolver can't be cut off, and must not keep the process.
+    runtime.shutdown_background();
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(json),
+    }
+}

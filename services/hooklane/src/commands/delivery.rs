@@ -1,0 +1,192 @@
+//! `hooklane delivery`: messages on their way to endpoints.
+
+mod cursor;
+mod view;
+
+use chrono::{DateTime, Utc};
+use clap::{Subcommand, ValueEnum};
+use hooklane_core::clock;
+use hooklane_proto::id::{EndpointId, MessageId};
+use hooklane_proto::token::ConsumerId;
+use hooklane_store::delivery::{self, Listing, Status};
+use serde::Serialize;
+
+use super::input;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::output::{short, table};
+pub(super) use view::View;
+
+/// Messages on their way to endpoints.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Delivery {
+    /// List deliveries, the last accepted first.
+    List {
+        /// Those of one consumer.
+        #[arg(long)]
+        consumer: Option<ConsumerId>,
+        /// Those to one endpoint.
+        #[arg(long)]
+        endpoint: Option<EndpointId>,
+        /// Those with one status.
+        #[arg(long)]
+        status: Option<StatusName>,
+        /// Those accepted since then: a time such as 2026-05-01T12:00:00Z, or an age such as 2h.
+        #[arg(long, value_parser = since)]
+        since: Option<DateTime<Utc>>,
+        /// Start behind this one, as the listing before names it.
+        #[arg(long, value_name = "CURSOR", value_parser = cursor::parse)]
+        after: Option<hooklane_proto::delivery::DeliveryKey>,
+        /// How many at the most.
+        #[arg(long, default_value_t = 50)]
+        limit: u32,
+    },
+    /// Cancel a message's open deliveries. An attempt under way may still succeed.
+    Cancel {
+        /// The message.
+        message: MessageId,
+        /// Only the one to this endpoint.
+        #[arg(long)]
+        endpoint: Option<EndpointId>,
+    },
+}
+
+/// A status, by name.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum StatusName {
+    Received,
+    Stalled,
+    Skipped,
+    Failed,
+    Cancelled,
+    Sent,
+}
+
+impl From<StatusName> for Status {
+    fn from(name: StatusName) -> Self {
+        match name {
+            StatusName::Received => Self::Received,
+            StatusName::Stalled => Self::Stalled,
+            StatusName::Skipped => Self::Skipped,
+            StatusName::Failed => Self::Failed,
+            StatusName::Cancelled => Self::Cancelled,
+            StatusName::Sent => Self::Sent,
+        }
+    }
+}
+
+/// A time, or an age.
+fn since(text: &str) -> Result<DateTime<Utc>, String> {
+    if let Ok(at) = DateTime::parse_from_rfc3339(text) {
+        return Ok(at.to_utc());
+    }
+    let age = input::duration(text)
+        .map_err(|_| "give a time such as 2026-05-01T12:00:00Z, or an age such as 2h".to_owned())?;
+    chrono::TimeDelta::from_std(age)
+        .ok()
+        .and_then(|age| clock::now().checked_sub_signed(age))
+        .ok_or_else(|| "that is too long ago".to_owned())
+}
+
+#[derive(Debug, Serialize)]
+struct List {
+    deliveries: Vec<View>,
+    next: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Cancelled {
+    message: String,
+    cancelled: Vec<String>,
+}
+
+impl Delivery {
+    pub(crate) async fn run(self, context: &Context) -> Result<(), Failure> {
+        match self {
+            Self::List {
+                consumer,
+                endpoint,
+                status,
+                since,
+                after,
+                limit,
+            } => {
+                let status = status.map(Status::from);
+                let listing = Listing {
+                    consumer,
+                    endpoint,
+                    status,
+                    since,
+                    after,
+                };
+                list(context, &listing, limit).await
+            }
+            Self::Cancel { message, endpoint } => {
+                let store = context.store().await?;
+                let keys = delivery::cancel(&store, message, endpoint).await?;
+                let answer = Cancelled {
+                    message: message.to_string(),
+                    cancelled: keys.iter().map(|key| key.endpoint.to_string()).collect(),
+                };
+                context.output.print(&answer, || {
+                    format!("cancelled {message} to {}", answer.cancelled.join(", "))
+                })
+            }
+        }
+    }
+}
+
+async fn list(context: &Context, listing: &Listing, limit: u32) -> Result<(), Failure> {
+    let page = delivery::list(&context.store().await?, listing, limit).await?;
+    let rows = page
+        .items
+        .iter()
+        .map(|delivery| {
+            let last = match (delivery.last_status, &delivery.last_error) {
+                (Some(status), _) => status.to_string(),
+                (None, Some(error)) => error.clone(),
+                (None, None) => String::new(),
+            };
+            [
+                short(Some(delivery.key.accepted_at)),
+                delivery.key.message.to_string(),
+                delivery.key.endpoint.to_string(),
+                delivery.status.as_str().to_owned(),
+                delivery.attempts.to_string(),
+                last,
+                short(delivery.next_attempt_at),
+            ]
+        })
+        .collect();
+    let head = [
+        "ACCEPTED", "MESSAGE", "ENDPOINT", "STATUS", "ATTEMPTS", "LAST", "NEXT",
+    ];
+    let human = table(head, rows);
+    let answer = List {
+        deliveries: page.items.into_iter().map(View::from).collect(),
+        next: page.next.map(cursor::text),
+    };
+    context.output.print(&answer, || human)?;
+    if let Some(next) = answer.next {
+        context
+            .output
+            .note(&format!("there are more: --after {next}"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn since_takes_a_time_or_an_age() {
+        assert_eq!(
+            since("2026-05-01T12:00:00+02:00").unwrap().to_rfc3339(),
+            "2026-05-01T10:00:00+00:00"
+        );
+        let ago = clock::now() - since("2h").unwrap();
+        assert!((7200..7260).contains(&ago.num_seconds()), "{ago}");
+        assert!(since("yesterday").is_err() && since("900000000years").is_err());
+    }
+}

@@ -1,0 +1,164 @@
+//! `hooklane up`, and one command for each service.
+//!
+//! Every one of them starts the same way: configuration, logs and traces, the ledger and its
+//! master key, the broker and its streams, health, then the services; and stops the same way: at
+//! the first signal the services drain, within 20 s.
+
+mod services;
+
+use std::sync::Arc;
+
+use clap::Args;
+use hooklane_core::telemetry;
+use hooklane_nats::{Client, topology};
+use hooklane_store::Store;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use crate::config::{Config, Section};
+use crate::context::{Context, verify_keys};
+use crate::failure::Failure;
+use crate::run::supervisor::{STOP_WITHIN, Supervisor};
+use crate::run::{health, local, signals};
+use services::Parts;
+
+/// Run every service in one process.
+#[derive(Debug, Args)]
+pub(crate) struct Up {
+    /// Bring a nats-server and a PostgreSQL along, below .hooklane/, and allow deliveries to this
+    /// machine.
+    #[arg(long)]
+    local: bool,
+}
+
+/// Run the relay.
+#[derive(Debug, Args)]
+pub(crate) struct Relay {
+    /// Take what is pending, then end: for cron.
+    #[arg(long)]
+    once: bool,
+}
+
+/// What runs in a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    All,
+    Relay,
+    Dispatch,
+    Record,
+    Schedule,
+}
+
+impl Role {
+    fn runs(self, service: Self) -> bool {
+        self == Self::All || self == service
+    }
+}
+
+impl Up {
+    pub(crate) async fn run(self, context: &Context) -> Result<(), Failure> {
+        if !self.local {
+            let config = context.config(&Section::ALL)?;
+            return serve(config, Role::All, true).await;
+        }
+        // Faults of the sections that are about to be completed are looked for afterwards.
+        let mut config = context.config(&[])?;
+        let database_given = config.database.url.is_some();
+        let nats_given = config.nats.url != hooklane_nats::Config::default().url;
+        let (config, stack) = tokio::task::spawn_blocking(move || {
+            local::start(&mut config, database_given, nats_given).map(|stack| (config, stack))
+        })
+        .await
+        .map_err(|error| Failure::internal(format!("starting the servers: {error}")))??;
+        let mut faults = hooklane_core::config::Faults::new();
+        config.validate(&Section::ALL, &mut faults);
+        faults.into_result()?;
+        context
+            .output
+            .note("local: to use other commands beside this, in another terminal: . .hooklane/env");
+        let served = serve(config, Role::All, true).await;
+        // After the services: they flush to both.
+        let stopped = tokio::task::spawn_blocking(move || stack.stop()).await;
+        served?;
+        stopped.map_err(|error| Failure::internal(format!("stopping the servers: {error}")))
+    }
+}
+
+impl Relay {
+    pub(crate) async fn run(self, context: &Context) -> Result<(), Failure> {
+        let config = context.config(&Section::ALL)?;
+        if !self.once {
+            return serve(config, Role::Relay, false).await;
+        }
+        let store = Store::connect(&config.database).await?;
+        let client = Client::connect(&config.nats).await?;
+        topology::ensure(&client).await?;
+        let done = services::relay_once(config, store, client).await?;
+        context.output.print(&done, || done.to_string())
+    }
+}
+
+/// Runs one service.
+pub(crate) async fn one(context: &Context, role: Role) -> Result<(), Failure> {
+    let config = context.config(&Section::ALL)?;
+    serve(config, role, false).await
+}
+
+async fn serve(config: Config, role: Role, migrate: bool) -> Result<(), Failure> {
+    let guard = telemetry::init(&config.telemetry)?;
+    let shutdown = CancellationToken::new();
+    signals::watch(shutdown.clone())?;
+    let served = Box::pin(until_told(config, role, migrate, shutdown)).await;
+    // Blocks, and the exporter needs no worker of this runtime.
+    let flushed = tokio::task::spawn_blocking(move || guard.flush()).await;
+    served?;
+    flushed.map_err(|error| Failure::internal(format!("flushing traces: {error}")))
+}
+
+async fn until_told(
+    config: Config,
+    role: Role,
+    migrate: bool,
+    shutdown: CancellationToken,
+) -> Result<(), Failure> {
+    // Before anything else: a second Hooklane on the same port must not migrate first.
+    let listener = health::bind(&config.health).await?;
+    let starting = async {
+        let store = Store::connect(&config.database).await?;
+        if migrate {
+            store.migrate().await?;
+        }
+        let keys = Arc::new(config.secrets.keys()?);
+        verify_keys(&store, &keys).await?;
+        let client = Client::connect(&config.nats).await?;
+        topology::ensure(&client).await?;
+        Ok::<_, Failure>((store, keys, client))
+    };
+    let (store, keys, client) = tokio::select! {
+        started = starting => started?,
+        () = shutdown.cancelled() => return Ok(()),
+    };
+    let mut supervisor = Supervisor::new(shutdown);
+    if let Some(listener) = listener {
+        let at = listener.local_addr().ok();
+        info!(address = ?at, "serving health");
+        let (store, client) = (store.clone(), client.clone());
+        supervisor.start("health", |shutdown| {
+            health::serve(listener, store, client, shutdown)
+        });
+    }
+    let parts = Parts {
+        config,
+        store: store.clone(),
+        client: client.clone(),
+        keys,
+    };
+    services::start(&mut supervisor, parts, role)?;
+    info!(?role, version = env!("CARGO_PKG_VERSION"), "hooklane is up");
+    let outcome = supervisor.run(STOP_WITHIN).await;
+    // What was published last is on its way when this returns; a broker that is gone is no fault
+    // of the end.
+    let _ = client.flush().await;
+    store.close().await;
+    outcome
+}

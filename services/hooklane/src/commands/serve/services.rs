@@ -1,0 +1,137 @@
+//! Which services run, and what each of them is given.
+
+use std::fmt;
+use std::sync::Arc;
+
+use hooklane_core::error::ErrorCode;
+use hooklane_core::secrets::MasterKeys;
+use hooklane_nats::Client;
+use hooklane_relay::Counted;
+use hooklane_store::Store;
+use serde::Serialize;
+
+use super::Role;
+use crate::config::Config;
+use crate::failure::Failure;
+use crate::run::supervisor::Supervisor;
+
+/// What services share.
+pub(super) struct Parts {
+    pub(super) config: Config,
+    pub(super) store: Store,
+    pub(super) client: Client,
+    pub(super) keys: Arc<MasterKeys>,
+}
+
+/// Starts the services of a role.
+///
+/// # Errors
+/// Where one of them can't be set up.
+pub(super) fn start(supervisor: &mut Supervisor, parts: Parts, role: Role) -> Result<(), Failure> {
+    let Parts {
+        config,
+        store,
+        client,
+        keys,
+    } = parts;
+    let relay = relay(&config);
+    // The recorder first and the relay last: what writes down is there before what delivers, and
+    // that before what brings more.
+    if role.runs(Role::Record) {
+        let recorder =
+            hooklane_recorder::Service::new(config.recorder, store.clone(), client.clone());
+        supervisor.start("recorder", |shutdown| run(recorder.run(shutdown)));
+    }
+    if role.runs(Role::Dispatch) {
+        let parts = hooklane_dispatcher::Parts {
+            nats: client.clone(),
+            keys,
+            addresses: config.addresses,
+            schedule: config.retry,
+        };
+        let dispatcher = hooklane_dispatcher::Service::new(config.dispatcher, parts)
+            .map_err(|error| Failure::new(error.code(), error.to_string()))?;
+        supervisor.start("dispatcher", |shutdown| run(dispatcher.run(shutdown)));
+    }
+    if role.runs(Role::Schedule) {
+        let scheduler =
+            hooklane_scheduler::Service::new(config.scheduler, store.clone(), client.clone());
+        supervisor.start("scheduler", |shutdown| run(scheduler.run(shutdown)));
+    }
+    if role.runs(Role::Relay) {
+        let relay = hooklane_relay::Service::new(relay, store, client);
+        supervisor.start("relay", |shutdown| run(relay.run(shutdown)));
+    }
+    Ok(())
+}
+
+/// What one round of the relay did.
+#[derive(Debug, Serialize)]
+pub(super) struct Once {
+    accepted: u64,
+    repeated: u64,
+    set_aside: u64,
+    published: u64,
+    /// Accepted but not published in time: the scheduler drives it.
+    left: u64,
+    routed: u64,
+}
+
+impl fmt::Display for Once {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} accepted, {} repeated, {} set aside",
+            self.accepted, self.repeated, self.set_aside
+        )
+    }
+}
+
+/// Runs the relay until nothing is left to take.
+///
+/// # Errors
+/// At the first fault of PostgreSQL or NATS.
+pub(super) async fn relay_once(
+    config: Config,
+    store: Store,
+    client: Client,
+) -> Result<Once, Failure> {
+    use hooklane_relay::Error;
+
+    let relay = hooklane_relay::Service::new(relay(&config), store, client);
+    let Counted {
+        accepted,
+        repeated,
+        set_aside,
+        published,
+        left,
+        routed,
+    } = relay.run_once().await.map_err(|error| match error {
+        Error::Store(error) => error.into(),
+        Error::Nats(error) => error.into(),
+        Error::Led(_) => Failure::new(ErrorCode::Conflict, error.to_string()),
+        Error::Task(_) => Failure::internal(error.to_string()),
+    })?;
+    Ok(Once {
+        accepted,
+        repeated,
+        set_aside,
+        published,
+        left,
+        routed,
+    })
+}
+
+/// The relay's section, with the deadline that it writes into what it accepts.
+fn relay(config: &Config) -> hooklane_relay::Config {
+    hooklane_relay::Config {
+        deliver_within: config.retry.deadline,
+        ..config.relay.clone()
+    }
+}
+
+async fn run<E: fmt::Display>(service: impl Future<Output = Result<(), E>>) -> Result<(), Failure> {
+    service
+        .await
+        .map_err(|error| Failure::internal(error.to_string()))
+}

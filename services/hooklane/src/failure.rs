@@ -1,0 +1,156 @@
+//! Why a command failed, for a person or for a program, and the exit code that goes with it.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use hooklane_core::config::{Fault, Faults};
+use hooklane_core::error::ErrorCode;
+use hooklane_core::{secrets, telemetry};
+use hooklane_proto::{id, token};
+use hooklane_store::manage;
+use serde_json::json;
+
+/// A command that did not do what it was asked.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: ErrorCode,
+    message: String,
+    faults: Vec<Fault>,
+}
+
+impl Failure {
+    /// A failure with its code. The message says what to do.
+    pub(crate) fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            faults: Vec::new(),
+        }
+    }
+
+    /// The command line makes no sense.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::Usage, message)
+    }
+
+    /// A value or input is malformed.
+    pub(crate) fn data(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::InvalidData, message)
+    }
+
+    /// Hooklane's own fault.
+    pub(crate) fn internal(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::Internal, message)
+    }
+
+    /// The same with what was going on in front.
+    pub(crate) fn while_doing(mut self, what: &str) -> Self {
+        self.message = format!("{what}: {}", self.message);
+        self
+    }
+
+    /// Writes it to standard error and gives the exit code.
+    pub(crate) fn report(&self, json: bool) -> ExitCode {
+        let mut stderr = std::io::stderr().lock();
+        // Nothing is to be done about a terminal that is gone.
+        let _ = if json {
+            let mut error = json!({ "code": self.code.as_str(), "message": self.message });
+            if !self.faults.is_empty() {
+                error["faults"] = json!(self.faults);
+            }
+            writeln!(stderr, "{}", json!({ "error": error }))
+        } else {
+            let faults: String = self
+                .faults
+                .iter()
+                .map(|fault| format!("\n  {fault}"))
+                .collect();
+            writeln!(stderr, "error: {}{faults}", self.message)
+        };
+        ExitCode::from(self.code.exit_code())
+    }
+}
+
+impl From<Faults> for Failure {
+    fn from(faults: Faults) -> Self {
+        let found = faults.found().to_vec();
+        let message = match found.len() {
+            1 => "the configuration has a fault".to_owned(),
+            count => format!("the configuration has {count} faults"),
+        };
+        Self {
+            code: ErrorCode::Config,
+            message,
+            faults: found,
+        }
+    }
+}
+
+impl From<hooklane_store::Error> for Failure {
+    fn from(error: hooklane_store::Error) -> Self {
+        let hint = match error.code() {
+            ErrorCode::SchemaOutdated => "; bring the schema up to date with: hooklane migrate",
+            _ => "",
+        };
+        Self::new(error.code(), format!("{error}{hint}"))
+    }
+}
+
+impl From<manage::Error> for Failure {
+    fn from(error: manage::Error) -> Self {
+        match error {
+            manage::Error::Store(error) => error.into(),
+            error => Self::new(error.code(), error.to_string()),
+        }
+    }
+}
+
+impl From<hooklane_nats::Error> for Failure {
+    fn from(error: hooklane_nats::Error) -> Self {
+        use hooklane_nats::Error;
+        let code = match &error {
+            Error::Config { .. } | Error::CredentialsFile { .. } => ErrorCode::Config,
+            Error::Conflict(_) => ErrorCode::TopologyConflict,
+            Error::Unauthorized { .. } | Error::TooOld { .. } | Error::Api { .. } => {
+                ErrorCode::NatsUnavailable
+            }
+            error if error.is_transient() => ErrorCode::NatsUnavailable,
+            _ => ErrorCode::Internal,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<secrets::Error> for Failure {
+    fn from(error: secrets::Error) -> Self {
+        manage::Error::from(error).into()
+    }
+}
+
+impl From<hooklane_local::Error> for Failure {
+    fn from(error: hooklane_local::Error) -> Self {
+        let code = match error {
+            hooklane_local::Error::Missing { .. } => ErrorCode::Config,
+            _ => ErrorCode::Internal,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<telemetry::Error> for Failure {
+    fn from(error: telemetry::Error) -> Self {
+        Self::new(ErrorCode::Config, error.to_string())
+    }
+}
+
+impl From<id::InvalidId> for Failure {
+    fn from(error: id::InvalidId) -> Self {
+        Self::data(error.to_string())
+    }
+}
+
+impl From<token::InvalidToken> for Failure {
+    fn from(error: token::InvalidToken) -> Self {
+        Self::data(error.to_string())
+    }
+}

@@ -1,0 +1,116 @@
+//! What a command answers: text for people, or JSON for programs, on standard output.
+//!
+//! Every answer has one shape, a `Serialize` type beside its command; `--json` prints it on one
+//! line, and people get a rendering of the same. Everything else (progress, warnings, logs,
+//! errors) goes to standard error.
+
+use std::io::Write as _;
+
+use chrono::{DateTime, Utc};
+use comfy_table::{ContentArrangement, Table, presets};
+use serde::Serialize;
+
+use crate::failure::Failure;
+
+/// Where answers go.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Output {
+    pub(crate) json: bool,
+}
+
+impl Output {
+    /// Prints `answer`, or `human`'s rendering of it.
+    pub(crate) fn print(
+        self,
+        answer: &impl Serialize,
+        human: impl FnOnce() -> String,
+    ) -> Result<(), Failure> {
+        let text = if self.json {
+            serde_json::to_string(answer).map_err(|error| {
+                Failure::internal(format!("the answer has no JSON form: {error}"))
+            })?
+        } else {
+            human()
+        };
+        line(&text)
+    }
+
+    /// Tells a person something beside the answer.
+    pub(crate) fn note(self, text: &str) {
+        if !self.json {
+            // Nothing is to be done about a terminal that is gone.
+            let _ = writeln!(std::io::stderr().lock(), "{text}");
+        }
+    }
+}
+
+/// Prints a line. A reader that closed the pipe has read enough, which is no fault.
+pub(crate) fn line(text: &str) -> Result<(), Failure> {
+    bytes(format!("{}\n", text.trim_end_matches('\n')).as_bytes())
+}
+
+/// Prints bytes as they are.
+pub(crate) fn bytes(bytes: &[u8]) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::internal(
+            format!("the answer can't be written: {error}"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// A listing: a head and rows.
+pub(crate) fn table<const N: usize>(head: [&str; N], rows: Vec<[String; N]>) -> String {
+    if rows.is_empty() {
+        return "none".to_owned();
+    }
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled)
+        .set_header(head);
+    for row in rows {
+        table.add_row(row);
+    }
+    rendered(table)
+}
+
+/// One thing: names and values.
+pub(crate) fn fields(rows: Vec<(&str, String)>) -> String {
+    let mut table = Table::new();
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Disabled);
+    for (name, value) in rows {
+        if !value.is_empty() {
+            table.add_row([name.to_owned(), value]);
+        }
+    }
+    rendered(table)
+}
+
+/// With columns two spaces apart, and no blanks at the ends of lines.
+fn rendered(mut table: Table) -> String {
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    table.trim_fmt()
+}
+
+/// A time as JSON and people get it: RFC 3339 in UTC, to the microsecond.
+pub(crate) fn time(at: DateTime<Utc>) -> String {
+    at.to_rfc3339_opts(chrono::SecondsFormat::Micros, true)
+}
+
+/// A time as a cell of a listing: to the second.
+pub(crate) fn short(at: Option<DateTime<Utc>>) -> String {
+    at.map_or_else(String::new, |at| {
+        at.to_rfc3339_opts(chrono::SecondsFormat::Secs, true)
+    })
+}
+
+/// A value that may be absent, as a cell.
+pub(crate) fn or_dash(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}

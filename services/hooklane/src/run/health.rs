@@ -1,0 +1,124 @@
+//! `/livez` and `/readyz`: whether the process runs, and whether it can work.
+//!
+//! `/livez` answers as long as the process does, and says nothing of PostgreSQL or NATS: starting
+//! a process anew does not mend these. `/readyz` asks both at the moment of the request, and names
+//! the one that does not answer.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use hooklane_core::error::ErrorCode;
+use hooklane_nats::Client;
+use hooklane_store::Store;
+use serde::Serialize;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Health;
+use crate::failure::Failure;
+
+/// How long either may take to answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+
+const JSON: [(HeaderName, &str); 2] = [
+    (CONTENT_TYPE, "application/json"),
+    (CACHE_CONTROL, "no-store"),
+];
+
+/// The state of the process, as JSON has it.
+#[derive(Debug, Serialize)]
+struct Ready {
+    ready: bool,
+    postgres: &'static str,
+    nats: &'static str,
+    stopping: bool,
+}
+
+#[derive(Debug, Clone)]
+struct Parts {
+    store: Store,
+    client: Client,
+    shutdown: CancellationToken,
+}
+
+/// A bound port; `None` where health is not served.
+///
+/// # Errors
+/// Where the port is taken or not ours to have.
+pub(crate) async fn bind(config: &Health) -> Result<Option<TcpListener>, Failure> {
+    if !config.enabled {
+        return Ok(None);
+    }
+    let listener = TcpListener::bind(config.listen).await.map_err(|error| {
+        Failure::new(
+            ErrorCode::Config,
+            format!(
+                "health can't be served at {} ({error}); set health.listen to a free address, or \
+                 health.enabled to false",
+                config.listen
+            ),
+        )
+    })?;
+    Ok(Some(listener))
+}
+
+/// Serves health until `shutdown`.
+///
+/// # Errors
+/// Where the listener fails.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    store: Store,
+    client: Client,
+    shutdown: CancellationToken,
+) -> Result<(), Failure> {
+    let parts = Parts {
+        store,
+        client,
+        shutdown: shutdown.clone(),
+    };
+    let router = Router::new()
+        .route("/livez", get(livez))
+        .route("/readyz", get(readyz))
+        .with_state(parts);
+    // A kept-alive connection must not hold up the end: the listener is simply dropped.
+    tokio::select! {
+        served = axum::serve(listener, router) => served
+            .map_err(|error| Failure::internal(format!("the listener failed: {error}"))),
+        () = shutdown.cancelled() => Ok(()),
+    }
+}
+
+async fn livez() -> impl IntoResponse {
+    (JSON, "{\"live\":true}")
+}
+
+async fn readyz(State(parts): State<Parts>) -> impl IntoResponse {
+    let ping = tokio::time::timeout(ANSWER_WITHIN, parts.store.ping());
+    let flush = tokio::time::timeout(ANSWER_WITHIN, parts.client.flush());
+    let (ping, flush) = tokio::join!(ping, flush);
+    let up = |up: bool| if up { "up" } else { "down" };
+    let postgres = matches!(ping, Ok(Ok(())));
+    let nats = parts.client.is_connected() && matches!(flush, Ok(Ok(())));
+    let stopping = parts.shutdown.is_cancelled();
+    let ready = postgres && nats && !stopping;
+    let status = if ready {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    let body = Ready {
+        ready,
+        postgres: up(postgres),
+        nats: up(nats),
+        stopping,
+    };
+    // Four plain fields: this has a JSON form.
+    let body = serde_json::to_string(&body).unwrap_or_default();
+    (status, JSON, body)
+}

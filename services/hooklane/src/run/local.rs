@@ -1,0 +1,120 @@
+//! `hooklane up --local`: servers of its own below `.hooklane/`, for a trial on one machine.
+//!
+//! The servers keep their data from one run to the next, and end with the process. The master key
+//! is made on the first run and kept beside the data that it seals.
+
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use hooklane_core::config::ConnectionUrl;
+use hooklane_core::rules::address::Policy;
+use hooklane_core::secrets::generate_master_key;
+use hooklane_local::{Install, Stack, StackOptions};
+use secrecy::ExposeSecret as _;
+
+use crate::config::Config;
+use crate::failure::Failure;
+
+/// Where everything is kept.
+const HOME: &str = ".hooklane";
+
+/// Starts the servers that are not configured, and completes the configuration for a trial: with
+/// their addresses, a master key, and deliveries to this machine allowed.
+///
+/// Blocks while servers start.
+///
+/// # Errors
+/// Where a server is missing or does not start, or the key can't be kept.
+pub(crate) fn start(
+    config: &mut Config,
+    database_given: bool,
+    nats_given: bool,
+) -> Result<Stack, Failure> {
+    let home = PathBuf::from(HOME);
+    let servers = hooklane_local::servers_home(&home)?;
+    let options = StackOptions {
+        install: Install::Allowed,
+        nats_url: nats_given.then(|| config.nats.url.expose().to_owned()),
+        database_url: config
+            .database
+            .url
+            .as_ref()
+            .filter(|_| database_given)
+            .map(|url| url.expose().to_owned()),
+        nats: hooklane_local::NatsOptions::default(),
+        postgres: hooklane_local::PostgresOptions::default(),
+    };
+    let stack = Stack::start(
+        &home,
+        &servers.join("up"),
+        &options,
+        &hooklane_local::to_stderr,
+    )?;
+    config.database.url = Some(ConnectionUrl::new(stack.database_url()));
+    config.nats.url = stack.nats_url().into();
+    if config.secrets.master_keys.is_empty() && config.secrets.master_key_file.is_none() {
+        config.secrets.master_key_file = Some(master_key(&home)?);
+    }
+    if config.addresses == Policy::default() {
+        config.addresses = Policy::loopback();
+    }
+    write_environment(&home, &stack, config)?;
+    Ok(stack)
+}
+
+/// The file of the local master key, made where it is not there yet.
+fn master_key(home: &Path) -> Result<PathBuf, Failure> {
+    let path = home.join("master.key");
+    let made = std::fs::File::options()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&path);
+    let written = match made {
+        Ok(mut file) => {
+            let key = generate_master_key();
+            writeln!(file, "local {}", key.expose_secret()).and_then(|()| file.sync_all())
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+    };
+    written.map_err(|error| {
+        Failure::internal(format!("{} can't be written: {error}", path.display()))
+    })?;
+    Ok(path)
+}
+
+/// A file that other terminals read in to reach the same servers: the operator's commands need
+/// the addresses, which change from run to run.
+fn write_environment(home: &Path, stack: &Stack, config: &Config) -> Result<(), Failure> {
+    let key_file = config
+        .secrets
+        .master_key_file
+        .as_ref()
+        .and_then(|path| path.canonicalize().ok());
+    let mut text = format!(
+        "export DATABASE_URL='{}'\nexport NATS_URL='{}'\n\
+         export HOOKLANE__ADDRESSES__ALLOW_HTTP=true\n\
+         export HOOKLANE__ADDRESSES__ALLOW_CIDRS='[\"127.0.0.0/8\", \"::1/128\"]'\n\
+         export HOOKLANE__ADDRESSES__ALLOW_NAMES='[\"localhost\"]'\n",
+        stack.database_url(),
+        stack.nats_url()
+    );
+    if let Some(path) = key_file {
+        let path = path.display();
+        text.push_str(&format!(
+            "export HOOKLANE__SECRETS__MASTER_KEY_FILE='{path}'\n"
+        ));
+    }
+    let path = home.join("env");
+    // Removed first: an old file may be open to others.
+    let _ = std::fs::remove_file(&path);
+    std::fs::File::options()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&path)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .map_err(|error| Failure::internal(format!("{} can't be written: {error}", path.display())))
+}

@@ -1,0 +1,136 @@
+//! The guides and the binary say the same.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::bench::Bench;
+
+fn guide(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../docs")
+        .join(name);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The cells of a table's rows whose first cell is code.
+fn rows(text: &str) -> Vec<Vec<String>> {
+    text.lines()
+        .filter(|line| line.starts_with("| `"))
+        .map(|line| {
+            line.trim_matches('|')
+                .split(" | ")
+                .map(|cell| cell.trim().trim_matches('`').to_owned())
+                .collect()
+        })
+        .collect()
+}
+
+/// Every key with its default, a list's sections under `[]`.
+fn flatten(prefix: &str, value: &Value, into: &mut BTreeMap<String, String>) {
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                let dot = if prefix.is_empty() { "" } else { "." };
+                flatten(&format!("{prefix}{dot}{key}"), value, into);
+            }
+        }
+        Value::Array(list) if list.first().is_some_and(Value::is_object) => {
+            flatten(&format!("{prefix}[]"), &list[0], into);
+        }
+        Value::Null => {
+            into.insert(prefix.to_owned(), "none".to_owned());
+        }
+        Value::String(text) => {
+            into.insert(prefix.to_owned(), format!("\"{text}\""));
+        }
+        other => {
+            into.insert(prefix.to_owned(), other.to_string());
+        }
+    }
+}
+
+#[test]
+fn the_configuration_guide_lists_every_key_with_its_default() {
+    let bench = Bench::bare();
+    let mut real = BTreeMap::new();
+    flatten("", &bench.json(&["dump-config", "--defaults"]), &mut real);
+    // The one list of sections that is empty by default.
+    real.remove("secrets.master_keys");
+    real.insert("secrets.master_keys[].id".to_owned(), "none".to_owned());
+    real.insert("secrets.master_keys[].key".to_owned(), "none".to_owned());
+
+    let text = guide("configuration.md");
+    let mut told = BTreeMap::new();
+    for row in rows(&text) {
+        let [key, default, meaning] = row.as_slice() else {
+            panic!("not a row of key, default and meaning: {row:?}");
+        };
+        if !key.contains("__") && key.to_lowercase() == *key {
+            assert!(meaning.len() > 5, "{key} has no meaning");
+            assert!(
+                told.insert(key.clone(), default.clone()).is_none(),
+                "{key} stands twice"
+            );
+        }
+    }
+    let lines = |map: &BTreeMap<String, String>| -> Vec<String> {
+        map.iter()
+            .map(|(key, value)| format!("{key} = {value}"))
+            .collect()
+    };
+    assert_eq!(
+        lines(&told),
+        lines(&real),
+        "left: docs/configuration.md, right: the binary"
+    );
+}
+
+/// Every command below the one with these words, as `--help` tells of it.
+fn commands(bench: &Bench, words: &[String], into: &mut Vec<String>) {
+    let mut args: Vec<&str> = words.iter().map(String::as_str).collect();
+    args.push("--help");
+    let help = bench.ok(&args);
+    let Some((_, list)) = help.split_once("\nCommands:\n") else {
+        into.push(words.join(" "));
+        return;
+    };
+    for line in list.lines().take_while(|line| line.starts_with("  ")) {
+        // A line further in goes on with the description above.
+        let name = line[2..].split(' ').next().unwrap_or_default();
+        if !name.is_empty() && name != "help" {
+            commands(bench, &[words, &[name.to_owned()]].concat(), into);
+        }
+    }
+}
+
+#[test]
+fn the_command_guide_lists_every_command() {
+    let bench = Bench::bare();
+    let mut real = Vec::new();
+    commands(&bench, &[], &mut real);
+    assert!(real.len() > 30, "{real:?}");
+    let text = guide("cli.md");
+    let missing: Vec<_> = real
+        .iter()
+        .filter(|command| !text.contains(&format!("`hooklane {command}")))
+        .collect();
+    assert!(missing.is_empty(), "not in docs/cli.md: {missing:?}");
+    for row in rows(&text) {
+        if let Some(command) = row[0].strip_prefix("hooklane ") {
+            let known = real.iter().any(|real| command.starts_with(real.as_str()));
+            assert!(known, "docs/cli.md has `{command}`, which does not exist");
+        }
+    }
+}
+
+#[test]
+fn every_exit_code_and_error_code_is_told() {
+    let text = guide("cli.md");
+    for code in hooklane_core::error::ErrorCode::ALL {
+        let row = rows(&text).into_iter().find(|row| row[0] == code.as_str());
+        let row = row.unwrap_or_else(|| panic!("{code} is not in docs/cli.md"));
+        assert_eq!(row[1], code.exit_code().to_string(), "{code}");
+    }
+}

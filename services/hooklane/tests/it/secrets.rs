@@ -1,0 +1,51 @@
+//! The master key: held against the ledger, and rotated.
+
+use crate::bench::{Bench, KEY, OTHER_KEY};
+
+#[tokio::test]
+async fn a_wrong_master_key_is_refused_at_the_start() {
+    let mut bench = Bench::ledger().await;
+    let id = bench.endpoint();
+    for (name, key) in [("one", OTHER_KEY), ("two", KEY)] {
+        bench.keys(&[(name, key)]);
+        for args in [&["up"][..], &["record"], &["endpoint", "reveal", &id]] {
+            let text = bench.fails(64, "wrong_master_key", args);
+            assert!(text.contains("master key") && !text.contains(key), "{text}");
+        }
+    }
+    // What needs no key goes on.
+    bench.ok(&["endpoint", "show", &id]);
+}
+
+#[tokio::test]
+async fn rotation_seals_everything_anew_and_can_be_repeated() {
+    let mut bench = Bench::ledger().await;
+    let id = bench.endpoint();
+    bench.ok(&["endpoint", "update", &id, "--header", "X-A: b"]);
+    bench.ok(&["endpoint", "rotate", &id]);
+    let secrets = bench.json(&["endpoint", "reveal", &id]);
+
+    let new = bench.json(&["master-key", "generate"]);
+    let new = new["key"].as_str().unwrap();
+    bench.keys(&[("two", new), ("one", KEY)]);
+    let rotated = bench.json(&["master-key", "rotate"]);
+    assert_eq!(rotated["current"], "two");
+    assert_eq!(rotated["endpoints"], 1);
+    assert_eq!(rotated["resealed"], 3, "two secrets and one set of headers");
+    assert_eq!(bench.json(&["master-key", "rotate"])["resealed"], 0);
+
+    bench.keys(&[("two", new)]);
+    assert_eq!(bench.json(&["endpoint", "reveal", &id]), secrets);
+    bench.keys(&[("one", KEY)]);
+    bench.fails(64, "wrong_master_key", &["endpoint", "reveal", &id]);
+}
+
+#[tokio::test]
+async fn rotation_without_the_old_key_changes_nothing() {
+    let mut bench = Bench::ledger().await;
+    let id = bench.endpoint();
+    bench.keys(&[("two", OTHER_KEY)]);
+    bench.fails(64, "wrong_master_key", &["master-key", "rotate"]);
+    bench.keys(&[("one", KEY)]);
+    bench.ok(&["endpoint", "reveal", &id]);
+}

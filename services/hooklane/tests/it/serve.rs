@@ -1,0 +1,338 @@
+//! `hooklane up` and the single services: starting, delivering, telling the truth about their
+//! health, and stopping.
+
+mod process;
+
+use std::time::Duration;
+
+use hooklane_testkit::nats::Server as Nats;
+use hooklane_testkit::postgres::Server as Postgres;
+use hooklane_testkit::wait::until;
+use hooklane_testkit::{Receiver, Reply};
+
+use tokio::time::Instant;
+
+use crate::bench::{Bench, KEY};
+use process::{Process, free_address, http};
+
+const BUDGET: Duration = Duration::from_secs(30);
+
+/// A ledger, a broker and a port of its own for health, with deliveries to this machine allowed.
+async fn system() -> (Bench, Nats, String) {
+    let nats = Nats::start().await.unwrap();
+    let mut bench = Bench::ledger().await;
+    let health = free_address();
+    bench.set("NATS_URL", nats.url());
+    bench.set("HOOKLANE__NATS__PARTITIONS", "2");
+    bench.set("HOOKLANE__HEALTH__LISTEN", health.as_str());
+    bench.set("HOOKLANE__TELEMETRY__FORMAT", "json");
+    allow_loopback(&mut bench);
+    (bench, nats, health)
+}
+
+fn allow_loopback(bench: &mut Bench) {
+    bench.set("HOOKLANE__ADDRESSES__ALLOW_HTTP", "true");
+    bench.set("HOOKLANE__ADDRESSES__ALLOW_CIDRS", r#"["127.0.0.0/8"]"#);
+}
+
+async fn ready(health: &str) {
+    until("the process to be ready", BUDGET, || async {
+        http(health, "/readyz")
+            .await
+            .is_some_and(|(status, _)| status == 200)
+    })
+    .await
+    .unwrap();
+}
+
+/// Commits an outbox row; its id.
+async fn write_row(bench: &Bench) -> String {
+    let id = bench
+        .database()
+        .psql(
+            "INSERT INTO hooklane.outbox_events (event_type, payload, consumer_id)
+             VALUES ('invoice.paid', '{\"n\":  1}', 'acme') RETURNING id",
+        )
+        .await
+        .unwrap();
+    id.lines().next().unwrap().to_owned()
+}
+
+async fn status_of(bench: &Bench, id: &str) -> String {
+    let shown = bench.json(&["message", "show", id]);
+    let status = &shown["messages"][0]["deliveries"][0]["status"];
+    status.as_str().unwrap_or_default().to_owned()
+}
+
+fn add_endpoint(bench: &Bench, url: &str) -> (String, String) {
+    bench.ok(&["consumer", "add", "acme"]);
+    bench.ok(&["event-type", "add", "invoice.paid"]);
+    let added = bench.json(&["endpoint", "add", "acme", url]);
+    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    (text(&added["endpoint"]["id"]), text(&added["secret"]))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn up_delivers_a_committed_row_and_stops_in_order() {
+    let (bench, _nats, health) = system().await;
+    let receiver = Receiver::start().await.unwrap();
+    receiver.fallback(Reply::status(204));
+    let (endpoint, secret) = add_endpoint(&bench, &receiver.url("/hook"));
+    let up = Process::start(&bench, &["up"]);
+    ready(&health).await;
+    let live = http(&health, "/livez").await.unwrap();
+    assert_eq!(live, (200, "{\"live\":true}".to_owned()));
+    let (_, body) = http(&health, "/readyz").await.unwrap();
+    assert_eq!(
+        body,
+        r#"{"ready":true,"postgres":"up","nats":"up","stopping":false}"#
+    );
+
+    let id = write_row(&bench).await;
+    receiver.wait_for(1, BUDGET).await.unwrap();
+    until("the delivery to be recorded", BUDGET, || async {
+        status_of(&bench, &id).await == "sent"
+    })
+    .await
+    .unwrap();
+    let tree = bench.ok(&["message", "show", &id]);
+    assert!(tree.contains(&endpoint) && tree.contains("204"), "{tree}");
+    let listed = bench.json(&["endpoint", "show", &endpoint]);
+    assert_eq!(listed["routed"], true);
+
+    // The operator's own verification of what was received.
+    let request = receiver.requests().remove(0);
+    let header = |name: &str| request.header(name).unwrap().to_owned();
+    let file = bench.file("secret", &secret);
+    let args = [
+        "verify",
+        "--secret-file",
+        file.to_str().unwrap(),
+        "--id",
+        &header("webhook-id"),
+        "--timestamp",
+        &header("webhook-timestamp"),
+        "--signature",
+        &header("webhook-signature"),
+    ];
+    let verified = bench.feed(&args, &request.body);
+    assert_eq!(verified.code, 0, "{verified:?}");
+
+    up.signal("TERM");
+    let ended = up.wait(BUDGET).await;
+    assert_eq!(ended.code, 0, "{}", ended.log);
+    for service in ["relay", "dispatcher", "recorder", "scheduler"] {
+        assert!(
+            ended.log.contains(service),
+            "{service} is not in {}",
+            ended.log
+        );
+    }
+    assert!(
+        !ended.log.contains(&secret[6..]) && !ended.log.contains(KEY),
+        "{}",
+        ended.log
+    );
+    for line in ended.log.lines() {
+        serde_json::from_str::<serde_json::Value>(line)
+            .unwrap_or_else(|error| panic!("{error}: {line}"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_process_for_each_service_delivers_too() {
+    let (mut bench, _nats, _) = system().await;
+    let receiver = Receiver::start().await.unwrap();
+    receiver.fallback(Reply::status(204));
+    add_endpoint(&bench, &receiver.url("/hook"));
+    let mut processes = Vec::new();
+    for service in ["record", "dispatch", "schedule", "relay"] {
+        let health = free_address();
+        bench.set("HOOKLANE__HEALTH__LISTEN", health.as_str());
+        processes.push((service, health, Process::start(&bench, &[service])));
+    }
+    for (_, health, _) in &processes {
+        ready(health).await;
+    }
+    let id = write_row(&bench).await;
+    until("the delivery to be recorded", BUDGET, || async {
+        status_of(&bench, &id).await == "sent"
+    })
+    .await
+    .unwrap();
+    for (_, _, process) in &processes {
+        process.signal("INT");
+    }
+    for (service, _, process) in processes {
+        let ended = process.wait(BUDGET).await;
+        assert_eq!(ended.code, 0, "{service}: {}", ended.log);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_signal_ends_the_process_at_once() {
+    let (bench, _nats, health) = system().await;
+    let receiver = Receiver::start().await.unwrap();
+    receiver.fallback(Reply::hang());
+    add_endpoint(&bench, &receiver.url("/hook"));
+    let up = Process::start(&bench, &["up"]);
+    ready(&health).await;
+    write_row(&bench).await;
+    receiver.wait_for(1, BUDGET).await.unwrap();
+    up.signal("TERM");
+    up.wait_for_log("a second signal stops at once", BUDGET)
+        .await;
+    let before = Instant::now();
+    up.signal("TERM");
+    let ended = up.wait(BUDGET).await;
+    assert_eq!(ended.code, 143, "{}", ended.log);
+    assert!(
+        before.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        before.elapsed()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn attempts_in_flight_are_cut_within_the_time_to_stop() {
+    let (bench, _nats, health) = system().await;
+    let receiver = Receiver::start().await.unwrap();
+    receiver.fallback(Reply::hang());
+    let (endpoint, _) = add_endpoint(&bench, &receiver.url("/hook"));
+    bench.ok(&["endpoint", "update", &endpoint, "--timeout", "60s"]);
+    let up = Process::start(&bench, &["up"]);
+    ready(&health).await;
+    write_row(&bench).await;
+    receiver.wait_for(1, BUDGET).await.unwrap();
+    let before = Instant::now();
+    up.signal("TERM");
+    let ended = up.wait(BUDGET).await;
+    assert_eq!(ended.code, 0, "{}", ended.log);
+    assert!(
+        before.elapsed() < Duration::from_secs(21),
+        "{:?}",
+        before.elapsed()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readiness_names_the_service_that_is_down() {
+    let postgres = Postgres::start().await.unwrap();
+    let nats = Nats::start().await.unwrap();
+    let database = postgres.empty().await.unwrap();
+    let mut bench = Bench::bare();
+    let health = free_address();
+    bench.set("DATABASE_URL", database.url());
+    bench.set("NATS_URL", nats.url());
+    bench.set("HOOKLANE__NATS__PARTITIONS", "2");
+    bench.set("HOOKLANE__HEALTH__LISTEN", health.as_str());
+    bench.set("HOOKLANE__DATABASE__ACQUIRE_TIMEOUT", "1s");
+    bench.keys(&[("one", KEY)]);
+    let up = Process::start(&bench, &["up"]);
+    ready(&health).await;
+
+    let says = |expected: &'static str| {
+        let health = health.clone();
+        async move {
+            until(expected, BUDGET, || async {
+                let answer = http(&health, "/readyz").await;
+                answer.is_some_and(|(status, body)| status == 503 && body.contains(expected))
+            })
+            .await
+            .unwrap();
+        }
+    };
+    postgres.kill9().await.unwrap();
+    says(r#""postgres":"down","nats":"up""#).await;
+    assert_eq!(http(&health, "/livez").await.unwrap().0, 200);
+    postgres.restart().await.unwrap();
+    ready(&health).await;
+    nats.kill9().await.unwrap();
+    says(r#""postgres":"up","nats":"down""#).await;
+    nats.restart().await.unwrap();
+    ready(&health).await;
+    up.signal("TERM");
+    let ended = up.wait(BUDGET).await;
+    assert_eq!(ended.code, 0, "{}", ended.log);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_can_not_start_says_why() {
+    let (mut bench, _nats, health) = system().await;
+    let taken = std::net::TcpListener::bind(&health).unwrap();
+    let text = bench.fails(64, "config", &["up"]);
+    assert!(text.contains("health.listen"), "{text}");
+    drop(taken);
+    bench.set("NATS_URL", "nats://127.0.0.1:1");
+    bench.set("HOOKLANE__NATS__CONNECT_TIMEOUT", "1s");
+    bench.fails(69, "nats_unavailable", &["up"]);
+    bench.unset("HOOKLANE__SECRETS__MASTER_KEY_FILE");
+    let text = bench.fails(64, "config", &["up"]);
+    assert!(text.contains("a fault"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_round_of_the_relay_takes_what_is_there() {
+    let (bench, _nats, _) = system().await;
+    add_endpoint(&bench, "http://127.0.0.1:9/");
+    let id = write_row(&bench).await;
+    let done = bench.json(&["relay", "--once"]);
+    assert_eq!(
+        (&done["accepted"], &done["published"]),
+        (&1.into(), &1.into()),
+        "{done}"
+    );
+    assert_eq!(status_of(&bench, &id).await, "received");
+    assert_eq!(bench.json(&["relay", "--once"])["accepted"], 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn up_local_brings_its_own_servers_and_keeps_its_data() {
+    let mut bench = Bench::bare();
+    bench.with_tools();
+    let health = free_address();
+    bench.set("HOOKLANE__HEALTH__LISTEN", health.as_str());
+    let receiver = Receiver::start().await.unwrap();
+    receiver.fallback(Reply::status(204));
+
+    let up = Process::start(&bench, &["up", "--local"]);
+    ready(&health).await;
+    let env = std::fs::read_to_string(bench.dir().join(".hooklane/env")).unwrap();
+    for (name, value) in exports(&env) {
+        bench.set(&name, value);
+    }
+    let (endpoint, secret) = add_endpoint(&bench, &receiver.url("/hook"));
+    bench.ok(&["outbox", "status"]);
+    assert!(!up.log().contains(&secret[6..]));
+    up.signal("INT");
+    let ended = up.wait(BUDGET).await;
+    assert_eq!(ended.code, 0, "{}", ended.log);
+    bench.fails(69, "postgres_unavailable", &["consumer", "list"]);
+
+    for name in [
+        "DATABASE_URL",
+        "NATS_URL",
+        "HOOKLANE__SECRETS__MASTER_KEY_FILE",
+    ] {
+        bench.unset(name);
+    }
+    let up = Process::start(&bench, &["up", "--local"]);
+    ready(&health).await;
+    let env = std::fs::read_to_string(bench.dir().join(".hooklane/env")).unwrap();
+    for (name, value) in exports(&env) {
+        bench.set(&name, value);
+    }
+    let revealed = bench.json(&["endpoint", "reveal", &endpoint]);
+    assert_eq!(revealed["secrets"][0]["secret"], *secret);
+    up.signal("TERM");
+    let ended = up.wait(BUDGET).await;
+    assert_eq!(ended.code, 0, "{}", ended.log);
+}
+
+/// What a shell would set that reads the file in.
+fn exports(text: &str) -> Vec<(String, String)> {
+    text.lines()
+        .filter_map(|line| line.strip_prefix("export ")?.split_once('='))
+        .map(|(name, value)| (name.to_owned(), value.trim_matches('\'').to_owned()))
+        .collect()
+}

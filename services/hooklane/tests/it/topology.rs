@@ -1,0 +1,63 @@
+//! `hooklane nats` and `hooklane migrate`.
+
+use hooklane_testkit::nats::Server;
+use serde_json::json;
+
+use crate::bench::Bench;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_are_shown_before_they_are_made() {
+    let server = Server::start().await.unwrap();
+    let mut bench = Bench::bare();
+    bench.set("NATS_URL", server.url());
+    let shown = bench.run(&["nats", "apply"]);
+    assert_eq!(shown.code, 0, "{shown:?}");
+    assert!(shown.stderr.contains("+ stream EVENTS"), "{shown:?}");
+    assert!(shown.stdout.contains("not applied"), "{shown:?}");
+    let planned = bench.json(&["nats", "apply"]);
+    assert_eq!(planned["applied"], false);
+
+    let applied = bench.json(&["nats", "apply", "--yes"]);
+    assert_eq!(applied["applied"], true);
+    assert_eq!(applied["changes"], planned["changes"]);
+    let again = bench.json(&["nats", "apply"]);
+    assert_eq!(again["changes"], json!([]));
+
+    bench.set("HOOKLANE__NATS__STREAM_SIZE_PERCENT", "50");
+    let changed = bench.json(&["nats", "apply"]);
+    let change = &changed["changes"][0];
+    assert_eq!(change["kind"], "update", "{changed}");
+    assert!(
+        change["diff"][0].as_str().unwrap().contains("max_bytes"),
+        "{changed}"
+    );
+    bench.set("HOOKLANE__NATS__PARTITIONS", "4");
+    let text = bench.fails(64, "topology_conflict", &["nats", "apply", "--yes"]);
+    assert!(text.contains("EVENTS"), "{text}");
+}
+
+#[test]
+fn an_absent_broker_is_a_service_that_is_unavailable() {
+    let mut bench = Bench::bare();
+    bench.set("NATS_URL", "nats://canary@127.0.0.1:1");
+    bench.set("HOOKLANE__NATS__CONNECT_TIMEOUT", "1s");
+    let text = bench.fails(69, "nats_unavailable", &["nats", "apply"]);
+    assert!(!text.contains("canary"), "{text}");
+}
+
+#[tokio::test]
+async fn migrating_makes_the_schema_and_can_be_repeated() {
+    let database = hooklane_testkit::postgres::Server::shared()
+        .await
+        .unwrap()
+        .empty()
+        .await
+        .unwrap();
+    let mut bench = Bench::bare();
+    bench.set("DATABASE_URL", database.url());
+    let text = bench.fails(69, "schema_outdated", &["consumer", "list"]);
+    assert!(text.contains("hooklane migrate"), "{text}");
+    assert_eq!(bench.json(&["migrate"])["migrated"], true);
+    assert_eq!(bench.json(&["migrate"])["migrated"], true);
+    assert_eq!(bench.json(&["consumer", "list"])["consumers"], json!([]));
+}

@@ -5,6 +5,7 @@ mod fairness;
 mod late;
 mod leader;
 mod set_aside;
+mod speed;
 
 use std::time::Duration;
 

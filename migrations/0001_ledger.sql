@@ -145,7 +145,9 @@ CREATE TABLE hooklane.backlogs (
     endpoint_id uuid PRIMARY KEY,
     consumer_id text NOT NULL,
     partition   smallint NOT NULL,
-    due_at      timestamptz NOT NULL
+    due_at      timestamptz NOT NULL,
+    -- When the earliest accepted of them was accepted, or earlier: leaves out the days before.
+    accepted_from timestamptz NOT NULL
 ) WITH (fillfactor = 50);
 CREATE INDEX backlogs_due ON hooklane.backlogs (due_at);
 

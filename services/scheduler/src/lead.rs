@@ -19,6 +19,8 @@ use crate::clocks::{self, Clocks};
 use crate::pace::{Pace, pause};
 use crate::{Config, Error, Service, endings, sweep, topup};
 
+/// Deliveries looked at in one page; more than are ever accepted at one moment.
+const PAGE: u32 = 20_000;
 /// A session that does not answer for so long is lost.
 const CHECK: Duration = Duration::from_secs(5);
 
@@ -176,18 +178,25 @@ async fn rehome_all(
     partitions: NonZeroU16,
 ) -> Result<u64, hooklane_store::Error> {
     let mut moved = 0;
-    for placed in store.placed().await? {
-        let right = partition::partition(partitions, &placed.consumer);
-        if placed.partition == right {
-            continue;
-        }
-        loop {
-            let now = store.move_to(&placed, right, config.rows_at_once).await?;
-            moved += now;
-            if now < u64::from(config.rows_at_once) {
-                break;
+    let mut from = None;
+    loop {
+        let (page, next) = store.placed(from, PAGE).await?;
+        for placed in page {
+            let right = partition::partition(partitions, &placed.consumer);
+            if placed.partition == right {
+                continue;
+            }
+            loop {
+                let now = store.move_to(&placed, right, config.rows_at_once).await?;
+                moved += now;
+                if now < u64::from(config.rows_at_once) {
+                    break;
+                }
             }
         }
+        if next.is_none() {
+            return Ok(moved);
+        }
+        from = next;
     }
-    Ok(moved)
 }

@@ -1,8 +1,8 @@
 //! Which endpoints have deliveries waiting in the ledger, and when the earliest is due.
 //!
-//! A backlog row may be too early but never too late, so that due work is never overlooked. Who
-//! stalls a delivery writes the earlier of the two times, in the transaction and after the
-//! delivery; who looks for the truth locks the row first and looks in a later statement. So either
+//! A backlog row may be too early but never too late, so that due work is never overlooked, and the
+//! same holds for the time of acceptance from which on it looks for its deliveries. Who stalls a
+//! delivery writes the earlier of the two times, in the transaction and after the delivery; who looks for the truth locks the row first and looks in a later statement. So either
 //! the one who looks sees the other's delivery, or the other waits and then writes over it.
 
 use chrono::{DateTime, Utc};
@@ -115,9 +115,12 @@ pub(crate) async fn lock(tx: &mut PgConnection, endpoints: &[Uuid]) -> Result<()
 pub(crate) async fn refresh(tx: &mut PgConnection, endpoints: &[Uuid]) -> Result<(), Error> {
     sqlx::query!(
         "WITH truth AS MATERIALIZED (
-             SELECT e.id, (SELECT min(d.next_attempt_at) FROM hooklane.deliveries d
-                            WHERE d.endpoint_id = e.id AND d.status = 'stalled') AS due_at
-               FROM unnest($1::uuid[]) AS e (id)
+             SELECT b.endpoint_id AS id,
+                    (SELECT min(d.next_attempt_at) FROM hooklane.deliveries d
+                      WHERE d.endpoint_id = b.endpoint_id AND d.status = 'stalled'
+                        AND d.accepted_at >= b.accepted_from) AS due_at
+               FROM hooklane.backlogs b
+              WHERE b.endpoint_id = ANY($1)
          ), gone AS (
              DELETE FROM hooklane.backlogs b USING truth t
               WHERE b.endpoint_id = t.id AND t.due_at IS NULL)

@@ -3,6 +3,8 @@
 //! Owns the statements. What proves a loss is the scheduler's state machine; here are its limits in
 //! time, so that nothing younger is touched.
 
+use std::collections::BTreeSet;
+
 use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::{Error, Store};
@@ -18,9 +20,13 @@ pub struct Lost {
     pub driven_before: DateTime<Utc>,
 }
 
-/// Deliveries of a consumer that stand under a partition which is not its own any more.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Misplaced {
+/// Where a page of [`Store::placed`] begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place((i16, DateTime<Utc>));
+
+/// Deliveries of a consumer that stand under a partition.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Placed {
     /// Whose they are.
     pub consumer: String,
     /// Where they stand.
@@ -70,13 +76,15 @@ impl Store {
                      FROM lost l
                     WHERE d.accepted_at = l.accepted_at AND d.message_id = l.message_id
                       AND d.endpoint_id = l.endpoint_id
-                   RETURNING d.endpoint_id, d.consumer_id, d.partition, d.next_attempt_at
+                   RETURNING d.accepted_at, d.endpoint_id, d.consumer_id, d.partition, d.next_attempt_at
                ), backlog AS (
-                   INSERT INTO hooklane.backlogs AS b (endpoint_id, consumer_id, partition, due_at)
-                   SELECT endpoint_id, min(consumer_id), min(partition), min(next_attempt_at)
+                   INSERT INTO hooklane.backlogs AS b
+                          (endpoint_id, consumer_id, partition, due_at, accepted_from)
+                   SELECT endpoint_id, min(consumer_id), min(partition), min(next_attempt_at), min(accepted_at)
                      FROM stalled GROUP BY endpoint_id ORDER BY endpoint_id
-                   ON CONFLICT (endpoint_id) DO UPDATE SET due_at = excluded.due_at
-                    WHERE b.due_at > excluded.due_at)
+                   ON CONFLICT (endpoint_id) DO UPDATE SET due_at = least(b.due_at, excluded.due_at),
+                       accepted_from = least(b.accepted_from, excluded.accepted_from)
+                    WHERE b.due_at > excluded.due_at OR b.accepted_from > excluded.accepted_from)
                SELECT count(*) AS "stalled!" FROM stalled"#,
             i16::try_from(lost.partition).unwrap_or(i16::MAX),
             lost.not_after,
@@ -92,24 +100,50 @@ impl Store {
         Ok(stalled.unsigned_abs())
     }
 
-    /// The partitions that deliveries in the broker stand under, by consumer.
+    /// The partitions that deliveries in the broker stand under, by consumer: one page of at most
+    /// `limit` deliveries from `from` on. Also where the next page begins, `None` after the last.
     ///
     /// # Errors
     /// Where the database fails.
-    pub async fn placed(&self) -> Result<Vec<Misplaced>, Error> {
+    pub async fn placed(
+        &self,
+        from: Option<Place>,
+        limit: u32,
+    ) -> Result<(Vec<Placed>, Option<Place>), Error> {
+        let doing = "reading the partitions of deliveries";
+        let (partition, not_after) = from.map_or((0, DateTime::UNIX_EPOCH), |place| place.0);
+        let mut tx = self.begin_probing().await?;
         let rows = sqlx::query!(
-            r#"SELECT DISTINCT consumer_id, partition FROM hooklane.deliveries WHERE status = 'received'"#
+            r#"SELECT consumer_id, partition, not_after FROM hooklane.deliveries
+                WHERE status = 'received' AND (partition, not_after) >= ($1, $2)
+                ORDER BY partition, not_after LIMIT $3"#,
+            partition,
+            not_after,
+            i64::from(limit)
         )
-        .fetch_all(self.pool())
+        .fetch_all(&mut *tx)
         .await
-        .map_err(Error::doing("reading the partitions of deliveries"))?;
-        Ok(rows
+        .map_err(Error::doing(doing))?;
+        tx.rollback().await.map_err(Error::doing(doing))?;
+        let last = rows.last().map(|row| (row.partition, row.not_after));
+        let full = rows.len() >= limit as usize;
+        // A page may end among deliveries of one moment, so the next begins with that moment; where
+        // a page is one moment, the next begins right after it.
+        let next = last.filter(|_| full).map(|(at_partition, at)| {
+            if (at_partition, at) == (partition, not_after) {
+                Place((at_partition, at + TimeDelta::microseconds(1)))
+            } else {
+                Place((at_partition, at))
+            }
+        });
+        let placed: BTreeSet<Placed> = rows
             .into_iter()
-            .map(|row| Misplaced {
+            .map(|row| Placed {
                 consumer: row.consumer_id,
                 partition: row.partition.unsigned_abs(),
             })
-            .collect())
+            .collect();
+        Ok((placed.into_iter().collect(), next))
     }
 
     /// Moves misplaced deliveries to where they belong, at most `limit`; answers how many.
@@ -118,7 +152,7 @@ impl Store {
     /// Where the database fails.
     pub async fn move_to(
         &self,
-        misplaced: &Misplaced,
+        misplaced: &Placed,
         partition: u16,
         limit: u32,
     ) -> Result<u64, Error> {

@@ -89,21 +89,29 @@ impl Store {
             r#"WITH overdue AS MATERIALIZED (
                    SELECT accepted_at, message_id, endpoint_id FROM hooklane.deliveries
                     WHERE status = 'stalled' AND deadline <= clock_timestamp()
-                    ORDER BY deadline LIMIT $1 FOR UPDATE SKIP LOCKED)
-               UPDATE hooklane.deliveries d
-                  SET status = 'failed', failure_reason = 'deadline', settled_at = clock_timestamp()
-                 FROM overdue o
-                WHERE d.accepted_at = o.accepted_at AND d.message_id = o.message_id
-                  AND d.endpoint_id = o.endpoint_id"#,
+                    ORDER BY deadline LIMIT $1 FOR UPDATE SKIP LOCKED
+               ), failed AS (
+                   UPDATE hooklane.deliveries d
+                      SET status = 'failed', failure_reason = 'deadline', settled_at = clock_timestamp()
+                     FROM overdue o
+                    WHERE d.accepted_at = o.accepted_at AND d.message_id = o.message_id
+                      AND d.endpoint_id = o.endpoint_id
+                   RETURNING d.endpoint_id)
+               SELECT count(*) AS "count!", coalesce(array_agg(DISTINCT endpoint_id), '{}') AS "endpoints!"
+                 FROM failed"#,
             i64::from(limit)
         )
-        .execute(&mut *tx)
+        .fetch_one(&mut *tx)
         .await
         .map_err(Error::doing("failing deliveries past their deadline"))?;
+        if failed.count > 0 {
+            backlog::lock(&mut tx, &failed.endpoints).await?;
+            backlog::refresh(&mut tx, &failed.endpoints).await?;
+        }
         tx.commit()
             .await
             .map_err(Error::doing("committing failed deliveries"))?;
-        Ok(failed.rows_affected())
+        Ok(failed.count.unsigned_abs())
     }
 }
 

@@ -3,7 +3,7 @@ WITH hold AS (
      SELECT id, max(until) AS until FROM unnest($2::uuid[], $3::timestamptz[]) AS u (id, until) GROUP BY id
  ), target AS (
      SELECT e.id, e.id = ANY($1) AND e.state NOT IN ('disabled', 'deleted') AS gone,
-            coalesce(h.until > coalesce(e.held_until, '-infinity'), false) AS later, h.until
+            coalesce(h.until > greatest(e.held_until, clock_timestamp()), false) AS later, h.until
        FROM hooklane.endpoints e LEFT JOIN hold h USING (id)
       WHERE e.id = ANY($1) OR e.id = ANY($2)
       ORDER BY e.id FOR UPDATE OF e

@@ -56,12 +56,14 @@ WITH r AS MATERIALIZED (
                    coalesce(r.last_error, '') COLLATE "C")
                   > (d.attempt_count, coalesce(d.last_status BETWEEN 200 AND 299, false), coalesce(d.last_status, -1),
                      coalesce(d.last_error, '') COLLATE "C")))
-    RETURNING d.endpoint_id, d.consumer_id, d.partition, d.status, d.next_attempt_at,
+    RETURNING d.accepted_at, d.endpoint_id, d.consumer_id, d.partition, d.status, d.next_attempt_at,
               r.fault AND d.status = 'failed' AND d.faults >= $16 AS poisoned
 ), backlog AS (
-    INSERT INTO hooklane.backlogs AS b (endpoint_id, consumer_id, partition, due_at)
-    SELECT endpoint_id, min(consumer_id), min(partition), min(next_attempt_at)
+    INSERT INTO hooklane.backlogs AS b (endpoint_id, consumer_id, partition, due_at, accepted_from)
+    SELECT endpoint_id, min(consumer_id), min(partition), min(next_attempt_at), min(accepted_at)
       FROM changed WHERE status = 'stalled' GROUP BY endpoint_id ORDER BY endpoint_id
-    ON CONFLICT (endpoint_id) DO UPDATE SET due_at = excluded.due_at WHERE b.due_at > excluded.due_at
+    ON CONFLICT (endpoint_id) DO UPDATE SET due_at = least(b.due_at, excluded.due_at),
+        accepted_from = least(b.accepted_from, excluded.accepted_from)
+     WHERE b.due_at > excluded.due_at OR b.accepted_from > excluded.accepted_from
 )
 SELECT count(*) AS "changed!", count(*) FILTER (WHERE poisoned) AS "poisoned!" FROM changed

@@ -1,8 +1,9 @@
 -- Claims, of each endpoint in $1, at most as many due deliveries as $2 says, and of all of them no
 -- more than $3 bytes of payload: every endpoint's first, then every endpoint's second, and so on.
 WITH room AS MATERIALIZED (
-    SELECT r.endpoint_id, r.room, e.version
+    SELECT r.endpoint_id, r.room, e.version, b.accepted_from
       FROM unnest($1::uuid[], $2::int[]) AS r (endpoint_id, room)
+      JOIN hooklane.backlogs b ON b.endpoint_id = r.endpoint_id
       JOIN hooklane.endpoints e ON e.id = r.endpoint_id AND e.state IN ('active', 'failing')
 ), due AS MATERIALIZED (
     SELECT d.*, r.version
@@ -10,7 +11,7 @@ WITH room AS MATERIALIZED (
      CROSS JOIN LATERAL (
            SELECT accepted_at, message_id, endpoint_id, next_attempt_at
              FROM hooklane.deliveries
-            WHERE endpoint_id = r.endpoint_id AND status = 'stalled'
+            WHERE endpoint_id = r.endpoint_id AND status = 'stalled' AND accepted_at >= r.accepted_from
               AND next_attempt_at <= clock_timestamp() AND deadline > clock_timestamp()
             ORDER BY next_attempt_at LIMIT r.room
               FOR UPDATE SKIP LOCKED) d

@@ -1,6 +1,7 @@
 //! Records into rows.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
+use hooklane_core::clock;
 use hooklane_proto::record::{FailureReason, ParkReason, Record, SkipReason, Verdict};
 use hooklane_store::record::Applied;
 
@@ -54,7 +55,7 @@ async fn a_sent_attempt_ends_the_delivery_and_is_kept_whole() {
         ledger
             .one::<DateTime<Utc>>("SELECT settled_at FROM hooklane.deliveries")
             .await,
-        noon() + chrono::TimeDelta::microseconds(1_500)
+        noon() + TimeDelta::microseconds(1_500)
     );
     assert_eq!(
         ledger
@@ -172,23 +173,27 @@ async fn a_hold_is_only_ever_made_longer() {
     let ledger = Ledger::new().await;
     let endpoint = ledger.endpoint(1).await;
     let key = ledger.delivery(1, endpoint, noon()).await;
+    let now = clock::now();
+    let until = |seconds| now + TimeDelta::seconds(seconds);
     let mut records = Vec::new();
-    for (n, until) in [(1, 60), (2, 90), (3, 30)] {
+    for (n, seconds) in [(1, 60), (2, 90), (3, 30), (4, -1)] {
         let verdict = Verdict::Retry {
-            next_attempt_at: at(until),
+            next_attempt_at: until(seconds),
         };
         let mut record = attempt(drive(key, n), u64::from(n.unsigned_abs()), n, verdict);
-        record.hold_until = Some(at(until));
+        record.hold_until = Some(until(seconds));
         records.push(Record::Attempt(record));
     }
     let held = "SELECT held_until FROM hooklane.endpoints";
+    // One that is over already changes nothing.
+    assert_eq!(ledger.store.apply(&records[3..]).await.unwrap().held, 0);
     assert_eq!(ledger.store.apply(&records[..2]).await.unwrap().held, 1);
-    assert_eq!(ledger.one::<DateTime<Utc>>(held).await, at(90));
+    assert_eq!(ledger.one::<DateTime<Utc>>(held).await, until(90));
     let version = ledger
         .one::<i64>("SELECT version FROM hooklane.endpoints")
         .await;
     assert_eq!(ledger.store.apply(&records[2..]).await.unwrap().held, 0);
-    assert_eq!(ledger.one::<DateTime<Utc>>(held).await, at(90));
+    assert_eq!(ledger.one::<DateTime<Utc>>(held).await, until(90));
     assert_eq!(
         ledger
             .one::<i64>("SELECT version FROM hooklane.endpoints")

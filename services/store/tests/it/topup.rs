@@ -208,10 +208,10 @@ async fn a_backlog_is_never_later_than_the_truth() {
         endpoints.push(endpoint);
     }
     let late = "SELECT count(*) FROM (
-            SELECT endpoint_id, min(next_attempt_at) AS due FROM hooklane.deliveries
-             WHERE status = 'stalled' GROUP BY 1) t
+            SELECT endpoint_id, min(next_attempt_at) AS due, min(accepted_at) AS accepted
+              FROM hooklane.deliveries WHERE status = 'stalled' GROUP BY 1) t
         LEFT JOIN hooklane.backlogs b USING (endpoint_id)
-        WHERE b.due_at IS NULL OR b.due_at > t.due";
+        WHERE b.due_at IS NULL OR b.due_at > t.due OR b.accepted_from > t.accepted";
     for round in 0..10 {
         let mut tasks = tokio::task::JoinSet::new();
         for _ in 0..4 {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use chrono::TimeDelta;
 use hooklane_proto::delivery::DeliveryKey;
 use hooklane_proto::id::{EndpointId, MessageId};
 use hooklane_proto::record::{Record, Verdict};
@@ -17,7 +18,9 @@ const BATCH: usize = 2_000;
 #[ignore = "a figure to look at: cargo test --release -p hooklane-store -- --ignored --nocapture a_recorder"]
 async fn a_recorder_writes_at_this_pace() {
     let ledger = Ledger::new().await;
-    ledger.store.ensure_days([noon()]).await.unwrap();
+    // As many days as there are with the default retention.
+    let days = (-35..=2).map(|day| noon() + TimeDelta::days(day));
+    ledger.store.ensure_days(days).await.unwrap();
     sqlx::query(
         "INSERT INTO hooklane.deliveries (accepted_at, message_id, endpoint_id, consumer_id, partition,
              status, driven_at, not_after, next_attempt_at, deadline)

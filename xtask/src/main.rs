@@ -17,6 +17,7 @@ use clap::{Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 
 mod ci;
+mod demo;
 mod environment;
 mod fences;
 mod process;
@@ -39,6 +40,8 @@ struct Cli {
 enum Task {
     /// Find nats-server, the nats command and PostgreSQL, and install what is missing.
     Setup,
+    /// Set up, send real webhooks, and show what happened.
+    Demo(demo::Args),
     /// Run the tests, with servers of their own.
     Test(suite::Args),
     /// Run the whole gate: formatting, lints, docs, fences, SQL data, licences, tests.
@@ -56,6 +59,7 @@ enum Task {
 async fn run(task: Task) -> Result<()> {
     match task {
         Task::Setup => environment::setup().await,
+        Task::Demo(args) => demo::run(&args).await,
         Task::Test(args) => suite::run(&args).await,
         Task::Ci => ci::run().await,
         Task::SqlxPrepare { check: false } => sqlx::prepare().await,

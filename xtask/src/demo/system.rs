@@ -1,0 +1,259 @@
+//! Hooklane and its servers, for one demo: private ones unless the environment names others.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hooklane_local::{
+    Install, NatsOptions, PostgresOptions, Psql, RunDir, Stack, StackOptions,
+    external_database_url, external_nats_url, postgres_bin, servers_home, to_stderr,
+};
+use hooklane_testkit::{Receiver, wait};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+
+use crate::environment::{self, blocking, dot_hooklane};
+use crate::process;
+
+const START_WITHIN: Duration = Duration::from_secs(30);
+const STOP_WITHIN: Duration = Duration::from_secs(25);
+/// Of a private database; one that is given gets a database of its own.
+const DATABASE: &str = "hooklane_demo";
+
+pub(super) struct System {
+    // In this order: the process ends, then its servers, then their files go.
+    up: Child,
+    program: PathBuf,
+    config: PathBuf,
+    log: PathBuf,
+    psql: Psql,
+    database_url: String,
+    nats_url: String,
+    _stack: Stack,
+    dir: RunDir,
+}
+
+impl System {
+    /// Sets everything up: programs, servers, the binary, its configuration, and the process.
+    pub(super) async fn start() -> Result<Self> {
+        environment::setup().await?;
+        to_stderr("building hooklane");
+        let mut build = process::cargo();
+        build.args(["build", "--quiet", "--package", "hooklane"]);
+        process::run(build).await?;
+        // Cargo puts it beside this program.
+        let program = std::env::current_exe()
+            .context("looking for the built binary")?
+            .with_file_name("hooklane");
+
+        let (stack, dir, bin) = blocking(|| {
+            let home = dot_hooklane();
+            let dir = RunDir::create(&servers_home(&home)?, "demo")?;
+            let bin = postgres_bin(&home, Install::Allowed, &to_stderr)?;
+            let options = StackOptions {
+                install: Install::Allowed,
+                nats_url: external_nats_url(),
+                database_url: external_database_url(),
+                nats: NatsOptions::default(),
+                postgres: PostgresOptions::default(),
+            };
+            Ok((
+                Stack::start(&home, dir.path(), &options, &to_stderr)?,
+                dir,
+                bin,
+            ))
+        })
+        .await?;
+        let database_url = own_database(&bin, stack.database_url())?;
+        let nats_url = stack.nats_url().to_owned();
+
+        let health = free_port()?;
+        let config = dir.path().join("hooklane.toml");
+        std::fs::write(&config, config_text(health)).context("writing the configuration")?;
+        let log = dir.path().join("hooklane.log");
+        let log_file = std::fs::File::create(&log).context("making the log file")?;
+        let up = Command::new(&program)
+            .arg("--config")
+            .arg(&config)
+            .arg("up")
+            .env("DATABASE_URL", &database_url)
+            .env("NATS_URL", &nats_url)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log_file)
+            .kill_on_drop(true)
+            .spawn()
+            .context("starting hooklane up")?;
+        let mut system = Self {
+            up,
+            program,
+            config,
+            log,
+            psql: Psql::new(&bin, &database_url),
+            database_url,
+            nats_url,
+            _stack: stack,
+            dir,
+        };
+        system.wait_ready(health).await?;
+        to_stderr("hooklane is up and ready");
+        Ok(system)
+    }
+
+    async fn wait_ready(&mut self, health: SocketAddr) -> Result<()> {
+        let ready = wait::until("hooklane to be ready", START_WITHIN, || is_ready(health));
+        let why = tokio::select! {
+            ready = ready => match ready {
+                Ok(()) => return Ok(()),
+                Err(error) => format!("{error:#}"),
+            },
+            ended = self.up.wait() => format!("hooklane ended with {}", ended?),
+        };
+        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        bail!("{why}; its log:\n{log}");
+    }
+
+    /// Runs the `hooklane` command and returns what it prints.
+    pub(super) async fn hooklane(&self, words: &[&str]) -> Result<String> {
+        let output = Command::new(&self.program)
+            .arg("--config")
+            .arg(&self.config)
+            .args(words)
+            .env("DATABASE_URL", &self.database_url)
+            .env("NATS_URL", &self.nats_url)
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output()
+            .await
+            .context("running hooklane")?;
+        ensure!(
+            output.status.success(),
+            "hooklane {}: {}\n{}",
+            words.join(" "),
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8(output.stdout).context("reading what hooklane printed")
+    }
+
+    pub(super) async fn hooklane_json(&self, words: &[&str]) -> Result<Value> {
+        let words: Vec<_> = ["--json"].iter().chain(words).copied().collect();
+        serde_json::from_str(&self.hooklane(&words).await?).context("reading hooklane's JSON")
+    }
+
+    /// The message with this id, once each of its deliveries is sent.
+    pub(super) async fn message(&self, id: &str, budget: Duration) -> Result<Value> {
+        wait::until_some("every delivery to be sent", budget, async || {
+            let mut shown = self.hooklane_json(&["message", "show", id]).await.ok()?;
+            let message = shown["messages"][0].take();
+            let deliveries = message["deliveries"].as_array()?;
+            let sent = !deliveries.is_empty() && deliveries.iter().all(|d| d["status"] == "sent");
+            sent.then_some(message)
+        })
+        .await
+    }
+
+    /// Runs SQL as the producer's code would.
+    pub(super) async fn sql(&self, sql: &str) -> Result<String> {
+        let (psql, sql) = (self.psql.clone(), sql.to_owned());
+        blocking(move || Ok(psql.run(&sql)?.trim().to_owned())).await
+    }
+
+    /// Says what to try while everything is running.
+    pub(super) fn invite(&self, receiver: &Receiver, id: &str) {
+        let Self {
+            database_url,
+            nats_url,
+            ..
+        } = self;
+        let (program, config) = (shown(&self.program), shown(&self.config));
+        eprintln!(
+            "\n── everything keeps running; Ctrl-C ends it\n\n\
+             export DATABASE_URL='{database_url}' NATS_URL='{nats_url}' HOOKLANE_CONFIG='{config}'\n\
+             alias hooklane='{program}'\n\n\
+             hooklane message show {id}\n\
+             hooklane endpoint list\n\
+             hooklane delivery list --consumer acme\n\
+             nats pub intake.acme.order.paid '{{\"order\": \"from nats\"}}'\n\
+             nats sub 'deliveries.>'\n\
+             psql \"$DATABASE_URL\" -c 'TABLE hooklane.attempts'\n\
+             hooklane endpoint add globex {} --event-type '*'\n\n\
+             the log is in {}, the receiver answers at http://{}/",
+            receiver.url("/globex/second"),
+            shown(&self.log),
+            receiver.address(),
+        );
+    }
+
+    /// Ends the process as an operator would, and checks that it went in good order.
+    pub(super) async fn stop(mut self) -> Result<()> {
+        let pid = self.up.id().context("hooklane has ended by itself")?;
+        kill(Pid::from_raw(i32::try_from(pid)?), Signal::SIGTERM).context("stopping hooklane")?;
+        let status = tokio::time::timeout(STOP_WITHIN, self.up.wait())
+            .await
+            .context("hooklane did not stop in time")??;
+        ensure!(status.success(), "hooklane ended with {status}");
+        to_stderr(&format!("cleaning up {}", self.dir.path().display()));
+        Ok(())
+    }
+}
+
+/// A database for the demo alone, made anew on whichever server is used.
+fn own_database(bin: &Path, server: &str) -> Result<String> {
+    let psql = Psql::new(bin, server);
+    psql.run(&format!("DROP DATABASE IF EXISTS {DATABASE}"))?;
+    psql.run(&format!("CREATE DATABASE {DATABASE}"))?;
+    let mut url = url::Url::parse(server).context("reading the database's URL")?;
+    url.set_path(DATABASE);
+    Ok(url.into())
+}
+
+/// Deliveries to this machine, and a schedule that fits a demo.
+fn config_text(health: SocketAddr) -> String {
+    let key = STANDARD.encode(rand::random::<[u8; 32]>());
+    format!(
+        r#"[secrets]
+master_keys = [{{ id = "demo", key = "{key}" }}]
+
+[addresses]
+allow_http = true
+allow_cidrs = ["127.0.0.0/8"]
+
+[retry]
+delays = ["1s", "2s", "4s", "8s"]
+jitter = 0.0
+
+[health]
+listen = "{health}"
+"#
+    )
+}
+
+fn free_port() -> Result<SocketAddr> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("looking for a port")?;
+    listener.local_addr().context("looking for a port")
+}
+
+async fn is_ready(health: SocketAddr) -> bool {
+    let ask = async {
+        let mut stream = TcpStream::connect(health).await?;
+        let request = "GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await?;
+        std::io::Result::Ok(answer.starts_with(b"HTTP/1.1 200"))
+    };
+    ask.await.unwrap_or(false)
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}

@@ -13,6 +13,7 @@ use tracing::debug;
 
 use crate::client::Client;
 use crate::error::Error;
+use crate::puller::Pauses;
 use crate::replies::Pending;
 
 const ACK: Bytes = Bytes::from_static(b"+ACK");
@@ -23,8 +24,9 @@ const PROGRESS: Bytes = Bytes::from_static(b"+WPI");
 const QUEUE: Duration = Duration::from_secs(1);
 /// How long one confirmation may take before it is asked for again.
 const CONFIRM: Duration = Duration::from_secs(2);
-/// How often a confirmation is asked for.
-const ATTEMPTS: usize = 3;
+/// How long a confirmation is asked for again and again. A delivery that the server forgot in a
+/// crash is never confirmed; it comes again instead, so there is no use in waiting long.
+const PATIENCE: Duration = Duration::from_secs(6);
 
 /// A settlement that the broker did not confirm: the message may come again.
 #[derive(Debug, thiserror::Error)]
@@ -97,22 +99,28 @@ impl AckToken {
         let Some((reply, client)) = self.0.take() else {
             return Ok(());
         };
-        let mut last = Error::Disconnected;
-        for _ in 0..ATTEMPTS {
-            let until = Instant::now() + CONFIRM;
-            if !client.connected(until).await {
-                continue;
+        let end = Instant::now() + PATIENCE;
+        let mut pauses = Pauses::new();
+        loop {
+            let source = match ask(&client, &reply, &word, end).await {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            };
+            let next = pauses.next();
+            if next >= end {
+                return Err(AckError { what, source });
             }
-            match client
-                .ask(reply.as_str().to_owned(), None, word.clone(), CONFIRM)
-                .await
-            {
-                Ok(_) => return Ok(()),
-                Err(error) => last = error,
-            }
+            tokio::time::sleep_until(next).await;
         }
-        Err(AckError { what, source: last })
     }
+}
+
+async fn ask(client: &Client, reply: &str, word: &Bytes, end: Instant) -> Result<(), Error> {
+    if !client.connected(end).await {
+        return Err(Error::Disconnected);
+    }
+    let asked = client.ask(reply.to_owned(), None, word.clone(), CONFIRM);
+    asked.await.map(drop)
 }
 
 /// Acknowledges many messages and waits until the broker has them all, with everything in flight
@@ -127,42 +135,48 @@ pub async fn ack_all_confirmed(tokens: Vec<AckToken>) -> Vec<Result<(), AckError
         results.push(Ok(()));
         open.extend(token.0.take().map(|(reply, client)| (at, reply, client)));
     }
-    for attempt in 1..=ATTEMPTS {
+    let end = Instant::now() + PATIENCE;
+    let mut pauses = Pauses::new();
+    while !open.is_empty() {
         let until = Instant::now() + CONFIRM;
-        let mut sent: Vec<Option<Pending>> = Vec::with_capacity(open.len());
+        let mut sent = Vec::with_capacity(open.len());
         for (_, reply, client) in &open {
-            let ready = client.is_connected() || client.connected(until).await;
-            let send = client.send(reply, None, ACK, None);
-            let pending = match ready {
-                true => tokio::time::timeout_at(until, send).await.ok(),
-                false => None,
-            };
-            sent.push(pending.and_then(Result::ok));
+            sent.push(send(client, reply, until).await);
         }
         let mut again = Vec::new();
         for (item, pending) in open.into_iter().zip(sent) {
             let source = match pending {
                 None => Error::Disconnected,
                 Some(pending) => match pending.answer(until).await {
-                    Ok(_) => continue,
+                    Ok(_) => {
+                        results[item.0] = Ok(());
+                        continue;
+                    }
                     Err(none) => none.on(&item.1, CONFIRM),
                 },
             };
-            if attempt == ATTEMPTS {
-                results[item.0] = Err(AckError {
-                    what: "ack",
-                    source,
-                });
-            } else {
-                again.push(item);
-            }
-        }
-        if again.is_empty() {
-            break;
+            results[item.0] = Err(AckError {
+                what: "ack",
+                source,
+            });
+            again.push(item);
         }
         open = again;
+        let next = pauses.next();
+        if open.is_empty() || next >= end {
+            break;
+        }
+        tokio::time::sleep_until(next).await;
     }
     results
+}
+
+async fn send(client: &Client, reply: &str, until: Instant) -> Option<Pending> {
+    if !client.is_connected() && !client.connected(until).await {
+        return None;
+    }
+    let sending = client.send(reply, None, ACK, None);
+    tokio::time::timeout_at(until, sending).await.ok()?.ok()
 }
 
 async fn publish(client: &Client, reply: Subject, word: Bytes) {

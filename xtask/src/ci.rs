@@ -117,7 +117,13 @@ fn fmt() -> Command {
 
 fn clippy() -> Command {
     let mut command = cargo();
-    command.args(["clippy", "--workspace", "--all-targets", "--locked"]);
+    command.args([
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--locked",
+        "--keep-going",
+    ]);
     command.args(["--", "-D", "warnings"]);
     command
 }
@@ -125,7 +131,13 @@ fn clippy() -> Command {
 fn doc() -> Command {
     let mut command = cargo();
     command
-        .args(["doc", "--workspace", "--no-deps", "--locked"])
+        .args([
+            "doc",
+            "--workspace",
+            "--no-deps",
+            "--locked",
+            "--keep-going",
+        ])
         .env("RUSTDOCFLAGS", "-D warnings");
     command
 }

@@ -8,7 +8,7 @@
 //! runs. It speaks neither SQL nor NATS beyond asking "are you there?".
 //!
 //! Everything here blocks. Async callers go through `spawn_blocking`; a server may be started
-//! from any thread, because each child belongs to a thread of its own (see [`process`]).
+//! from any thread, because each child belongs to a thread of its own.
 
 #![allow(
     clippy::disallowed_methods,

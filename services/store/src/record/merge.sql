@@ -1,5 +1,8 @@
 -- The merge rule as one statement. r is what the records say, d what the row says; wins is the order
 -- of the rule, more the order of answers within a series, answers whether the answer is taken.
+--
+-- No bounds on d.accepted_at: the key alone prunes day partitions as the statement runs, while a
+-- range of a fresh day, which has no statistics, looks small enough to be read whole for each batch.
 WITH r AS MATERIALIZED (
     SELECT * FROM unnest($1::timestamptz[], $2::uuid[], $3::uuid[], $4::int[], $5::text[]::hooklane.delivery_status[],
                          $6::int[], $7::smallint[], $8::timestamptz[], $9::int[], $10::int[],
@@ -44,7 +47,6 @@ WITH r AS MATERIALIZED (
         )
     FROM r
     WHERE d.accepted_at = r.accepted_at AND d.message_id = r.message_id AND d.endpoint_id = r.endpoint_id
-      AND d.accepted_at BETWEEN $17 AND $18
       AND ((r.series, hooklane.status_rank(r.status), r.drive, r.settled,
             coalesce(r.next_attempt_at, '-infinity'), r.status, coalesce(r.failure_reason, '') COLLATE "C")
            > (d.series, hooklane.status_rank(d.status), d.drive, d.settled,

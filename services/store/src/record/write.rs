@@ -7,7 +7,8 @@ use hooklane_proto::delivery::DeliveryKey;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::reduce::{Change, Reduced, Row};
+use super::change::Change;
+use super::reduce::{Reduced, Row};
 use super::{Applied, MAX_FAULTS};
 use crate::Error;
 
@@ -79,9 +80,9 @@ async fn deliveries(
     changes: &[(DeliveryKey, Change)],
     applied: &mut Applied,
 ) -> Result<(), Error> {
-    let (Some((first, _)), Some((last, _))) = (changes.first(), changes.last()) else {
+    if changes.is_empty() {
         return Ok(());
-    };
+    }
     let row = sqlx::query_file!(
         "src/record/merge.sql",
         &column(changes, |(key, _)| key.accepted_at) as &[DateTime<Utc>],
@@ -103,9 +104,6 @@ async fn deliveries(
         &column(changes, |(_, change)| change.fault) as &[bool],
         &column(changes, |(_, change)| change.settled_at) as &[Option<DateTime<Utc>>],
         MAX_FAULTS,
-        // Keys are sorted: these bounds let the planner leave out the other days.
-        first.accepted_at,
-        last.accepted_at,
     )
     .fetch_one(&mut *tx)
     .await

@@ -1,15 +1,20 @@
 //! What the process bounds over all lanes: attempts in flight and bytes held.
 //!
-//! Up to half of a bound anybody takes what he asks for. Past it a lane gets no more than its fair
-//! share of the other half, though at least one: so many hanging endpoints together can't take
-//! what the others need, and a lone busy one can use half. What is taken is given back by
-//! dropping it, whatever ends its holder.
+//! Up to half of a bound anybody takes what he asks for. The other half is for those who have
+//! little: a lane with nothing in flight may always start one, and one that holds little may hold a
+//! little more. A share that followed the number of lanes would not do: hanging endpoints come one
+//! after the other, each is given what looks fair at that moment, nothing of it comes back for a
+//! minute, and the next healthy one finds nothing left. What is taken is given back by dropping it,
+//! whatever ends its holder.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
+
+/// What is left past half of the bytes is divided among as many.
+const SHARES: usize = 256;
 
 /// Told when a permit may be had again.
 pub(crate) trait Waiter: Send + Sync {
@@ -23,8 +28,6 @@ pub(crate) struct Budget {
     max_bytes: usize,
     in_flight: AtomicU32,
     bytes: AtomicUsize,
-    /// Lanes with something held or in flight.
-    active: AtomicU32,
     braked: AtomicBool,
     released: Notify,
     waiting: Mutex<VecDeque<Arc<dyn Waiter>>>,
@@ -43,10 +46,6 @@ pub(crate) struct HeldBytes {
     count: usize,
 }
 
-/// A lane that has something to do.
-#[derive(Debug)]
-pub(crate) struct Active(Arc<Budget>);
-
 impl std::fmt::Debug for Budget {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Budget")
@@ -63,7 +62,6 @@ impl Budget {
             max_bytes,
             in_flight: AtomicU32::new(0),
             bytes: AtomicUsize::new(0),
-            active: AtomicU32::new(0),
             braked: AtomicBool::new(false),
             released: Notify::new(),
             waiting: Mutex::new(VecDeque::new()),
@@ -87,12 +85,11 @@ impl Budget {
             return Vec::new();
         }
         let half = self.max_in_flight / 2;
-        let fair = self.fair_in_flight();
+        let least = u32::from(has == 0).min(wanted);
         let mut granted = 0;
         let take = |used: u32| {
             let free = half.saturating_sub(used).min(wanted);
-            let fairly = (wanted - free).min(fair.saturating_sub(has.saturating_add(free)));
-            granted = (free + fairly).min(self.max_in_flight.saturating_sub(used));
+            granted = free.max(least).min(self.max_in_flight.saturating_sub(used));
             (granted > 0).then(|| used + granted)
         };
         let order = Ordering::Relaxed;
@@ -104,27 +101,14 @@ impl Budget {
 
     /// Attempts that a lane may have in flight at the present pressure.
     pub(crate) fn in_flight_share(&self) -> u32 {
-        if self.in_flight() < self.max_in_flight / 2 {
-            self.max_in_flight
-        } else {
-            self.fair_in_flight()
-        }
-    }
-
-    fn fair_in_flight(&self) -> u32 {
         let half = self.max_in_flight / 2;
-        let active = self.active.load(Ordering::Relaxed).max(1);
-        ((self.max_in_flight - half) / active).max(1)
+        if self.in_flight() < half { half } else { 1 }
     }
 
     /// Whether a lane that holds `has` bytes may hold `more`. One that holds none always may.
     pub(crate) fn admits(&self, has: usize, more: usize) -> bool {
         let half = self.max_bytes / 2;
-        if has == 0 || self.bytes() < half {
-            return true;
-        }
-        let active = self.active.load(Ordering::Relaxed).max(1) as usize;
-        has + more <= half / active
+        has == 0 || self.bytes() < half || has + more <= half / SHARES
     }
 
     /// Counts bytes as held, beyond the bound if need be: see [`Budget::below_bytes`].
@@ -147,12 +131,6 @@ impl Budget {
             }
             released.await;
         }
-    }
-
-    /// Counts a lane as active.
-    pub(crate) fn activate(self: &Arc<Self>) -> Active {
-        self.active.fetch_add(1, Ordering::Relaxed);
-        Active(Arc::clone(self))
     }
 
     /// While braked no attempt is granted.
@@ -233,12 +211,6 @@ impl Drop for HeldBytes {
     }
 }
 
-impl Drop for Active {
-    fn drop(&mut self) {
-        self.0.active.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicU32;
@@ -256,29 +228,24 @@ mod tests {
     }
 
     #[test]
-    fn past_half_a_lane_gets_only_its_fair_share_and_at_least_one() {
+    fn past_half_a_lane_with_nothing_in_flight_gets_one() {
         let budget = Budget::new(100, 1000);
-        let _active: Vec<_> = (0..10).map(|_| budget.activate()).collect();
         let first = budget.grant(0, 256);
         assert_eq!(first.len(), 50, "half is free for all");
+        assert_eq!(budget.in_flight_share(), 1);
         assert_eq!(budget.grant(50, 1).len(), 0);
-        let second = budget.grant(0, 256);
-        assert_eq!(second.len(), 5, "a tenth of the other half");
-        assert_eq!(budget.in_flight_share(), 5);
-        let _many: Vec<_> = (0..100).map(|_| budget.activate()).collect();
-        assert_eq!(budget.grant(0, 256).len(), 1);
-        assert_eq!(budget.grant(1, 256).len(), 0);
-        drop((first, second));
-        assert_eq!(budget.in_flight(), 0);
-        assert_eq!(budget.in_flight_share(), 100);
+        let others: Vec<_> = (0..60).flat_map(|_| budget.grant(0, 256)).collect();
+        assert_eq!(others.len(), 50, "one each, and never more than the bound");
+        drop((first, others));
+        assert_eq!((budget.in_flight(), budget.in_flight_share()), (0, 50));
     }
 
     #[test]
-    fn the_bound_on_attempts_is_never_exceeded() {
-        let budget = Budget::new(4, 1000);
-        let _active: Vec<_> = (0..9).map(|_| budget.activate()).collect();
-        let taken: Vec<_> = (0..9).flat_map(|_| budget.grant(0, 1)).collect();
-        assert_eq!(taken.len(), 4);
+    fn a_bound_of_one_is_kept() {
+        let budget = Budget::new(1, 1000);
+        let one = budget.grant(0, 4);
+        assert_eq!(one.len(), 1);
+        assert_eq!(budget.grant(0, 1).len(), 0);
     }
 
     #[test]
@@ -309,17 +276,16 @@ mod tests {
     }
 
     #[test]
-    fn past_half_of_the_bytes_a_lane_holds_its_fair_share() {
-        let budget = Budget::new(8, 1000);
-        let _active: Vec<_> = (0..5).map(|_| budget.activate()).collect();
-        assert!(budget.admits(400, 50));
-        let mut held = budget.hold(500);
-        assert!(!budget.admits(90, 20));
-        assert!(budget.admits(80, 20));
-        assert!(budget.admits(0, 900), "at least one");
+    fn past_half_of_the_bytes_a_lane_holds_little() {
+        let budget = Budget::new(8, 512 << 10);
+        assert!(budget.admits(100 << 10, 50 << 10));
+        let mut held = budget.hold(256 << 10);
+        assert!(!budget.admits(900, 200));
+        assert!(budget.admits(800, 200));
+        assert!(budget.admits(0, 300 << 10), "at least one");
         held.resize(100);
         assert_eq!(budget.bytes(), 100);
-        assert!(budget.admits(400, 50));
+        assert!(budget.admits(100 << 10, 50 << 10));
         drop(held);
         assert_eq!(budget.bytes(), 0);
     }

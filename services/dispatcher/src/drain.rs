@@ -79,3 +79,13 @@ impl Partition {
         }
     }
 }
+
+impl Drop for Partition {
+    /// Ends whatever still acts, where nobody stopped it in order: actors don't end with their
+    /// handles.
+    fn drop(&mut self) {
+        self.stop_pulling.cancel();
+        self.fanout.kill();
+        self.cut.cancel();
+    }
+}

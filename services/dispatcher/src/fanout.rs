@@ -30,6 +30,8 @@
 pub(crate) mod copies;
 pub(crate) mod door;
 pub(crate) mod room;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;

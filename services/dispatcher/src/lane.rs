@@ -28,11 +28,11 @@ use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{Instrument as _, debug, error, info_span};
 
-use crate::budget::{Active, Slot, Waiter};
+use crate::budget::{Slot, Waiter};
 use crate::fanout;
 use crate::fanout::room::Collector;
 use crate::grip::nak_all;
-use crate::partition::{Context, PartitionActive};
+use crate::partition::Context;
 use crate::records::{Entry, Owner};
 use crate::routes::Known;
 use crate::timebase::Now;
@@ -100,7 +100,6 @@ pub(crate) struct State {
     bytes: usize,
     /// Messages with deliveries taken, for the handshake of an eviction.
     received: u64,
-    active: Option<(Active, PartitionActive)>,
     /// In line for a permit.
     in_line: bool,
     draining: bool,
@@ -159,7 +158,6 @@ impl Actor for Lane {
             next_ticket: 0,
             bytes: 0,
             received: 0,
-            active: None,
             in_line: false,
             draining: false,
             idle_since: now.at,
@@ -226,8 +224,6 @@ impl State {
         self.received += 1;
         self.gauge
             .taken(u32::try_from(deliveries.len()).unwrap_or(u32::MAX));
-        // Before admission looks at the shares, so that this lane counts for its own.
-        self.activate();
         let mut arrivals = Vec::with_capacity(deliveries.len());
         let mut hand = self.hand.lock();
         for mut held in deliveries {
@@ -457,32 +453,25 @@ impl State {
         }
     }
 
-    fn activate(&mut self) {
-        if self.active.is_none() {
-            self.active = Some((self.context.budget.activate(), self.context.activate()));
-        }
-    }
-
     /// What follows every message: the gauge, the timer, the end of a drain.
     fn after(&mut self, myself: &ActorRef<Msg>, now: Now, wake_at: Option<Duration>) {
-        if self.machine.is_idle() {
-            self.active = None;
+        let idle = self.machine.is_idle();
+        if idle {
             if self.draining {
                 let endpoint = self.endpoint;
                 let _ = self.fanout.cast(fanout::Msg::Drained { endpoint });
             }
         } else {
-            self.activate();
             self.idle_since = now.at;
         }
         let share: Share = self.context.share();
         let held_until = self.machine.held_until(now.at).map(|at| now.to_wall(at));
         self.gauge
             .show(self.machine.room(now.at, share), held_until);
-        let look = if self.active.is_some() {
-            now.at + LOOK
-        } else {
+        let look = if idle {
             now.at + self.context.config.evict_after
+        } else {
+            now.at + LOOK
         };
         let at = wake_at.map_or(look, |at| at.min(look));
         self.timer.arm(myself, &self.context, at);

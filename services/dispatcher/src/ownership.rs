@@ -29,7 +29,7 @@ use hooklane_proto::subject;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
@@ -51,13 +51,27 @@ struct HandOver {
     has: u16,
 }
 
-/// The partitions we own, by number.
-type Owned = BTreeMap<u16, CancellationToken>;
+/// A partition that was handed over is left for whoever asked for it this long.
+const LEFT: Duration = Duration::from_secs(5);
+
+/// The partitions that run here, by number.
+type Owned = BTreeMap<u16, Ours>;
+
+/// One of them.
+struct Ours {
+    stop: CancellationToken,
+    /// It stops because another asked for it.
+    handed_over: bool,
+}
+
+/// Partitions that are another's to take, and until when.
+type Left = BTreeMap<u16, Instant>;
 
 /// Owns partitions until `shutdown`, then drains and releases them all.
 pub(crate) async fn run(process: Arc<Process>, shutdown: CancellationToken) {
     let leases = Leases::new(&process.nats);
     let mut owned = Owned::new();
+    let mut left = Left::new();
     let mut running: JoinSet<u16> = JoinSet::new();
     // Partitions that others ask for; one request a partition waits at the most.
     let (asked_tx, mut asked) = mpsc::channel(usize::from(process.nats.partitions()));
@@ -68,17 +82,22 @@ pub(crate) async fn run(process: Arc<Process>, shutdown: CancellationToken) {
             biased;
             () = shutdown.cancelled() => break,
             Some(ended) = running.join_next(), if !running.is_empty() => {
-                forget(&process, &mut owned, ended.ok());
+                forget(&process, &mut owned, &mut left, ended.ok());
             }
             Some((partition, has)) = asked.recv() => {
-                hand_over(&owned, partition, has);
+                hand_over(&mut owned, partition, has);
             }
             _ = ticks.tick() => {
-                let taken = balance(&process, &leases, &owned).await;
+                left.retain(|_, until| *until > Instant::now());
+                let taken = balance(&process, &leases, &owned, &left).await;
                 for (lease, term) in taken {
                     let partition = lease.partition();
                     let stop = CancellationToken::new();
-                    owned.insert(partition, stop.clone());
+                    let ours = Ours {
+                        stop: stop.clone(),
+                        handed_over: false,
+                    };
+                    owned.insert(partition, ours);
                     process.owns(partition, true);
                     let (process, asked) = (Arc::clone(&process), asked_tx.clone());
                     running.spawn(async move {
@@ -89,39 +108,58 @@ pub(crate) async fn run(process: Arc<Process>, shutdown: CancellationToken) {
             }
         }
     }
-    for stop in owned.values() {
-        stop.cancel();
+    for ours in owned.values() {
+        ours.stop.cancel();
     }
     while let Some(ended) = running.join_next().await {
-        forget(&process, &mut owned, ended.ok());
+        forget(&process, &mut owned, &mut left, ended.ok());
     }
 }
 
-/// A partition's task has ended; one that panicked is found by its absence from the list.
-fn forget(process: &Process, owned: &mut Owned, ended: Option<u16>) {
-    match ended {
-        Some(partition) => {
-            owned.remove(&partition);
-            process.owns(partition, false);
-        }
-        None => warn!("the task of a partition failed, its lease will expire"),
+/// A partition's task has ended; one that panicked stays in the list, and is ours until restart.
+fn forget(process: &Process, owned: &mut Owned, left: &mut Left, ended: Option<u16>) {
+    let Some(partition) = ended else {
+        error!("the task of a partition failed, its lease expires and another takes it");
+        return;
+    };
+    if owned
+        .remove(&partition)
+        .is_some_and(|ours| ours.handed_over)
+    {
+        left.insert(partition, Instant::now() + LEFT);
     }
+    process.owns(partition, false);
 }
 
 /// Gives up a partition if that makes the shares more even.
-fn hand_over(owned: &Owned, partition: u16, has: u16) {
-    let active = owned.values().filter(|stop| !stop.is_cancelled()).count();
-    let ours = u16::try_from(active).unwrap_or(u16::MAX);
-    if share::should_hand_over(ours, has)
-        && let Some(stop) = owned.get(&partition).filter(|stop| !stop.is_cancelled())
+fn hand_over(owned: &mut Owned, partition: u16, has: u16) {
+    let active = owned
+        .values()
+        .filter(|ours| !ours.stop.is_cancelled())
+        .count();
+    let count = u16::try_from(active).unwrap_or(u16::MAX);
+    if share::should_hand_over(count, has)
+        && let Some(ours) = owned.get_mut(&partition)
+        && !ours.stop.is_cancelled()
     {
-        info!(partition, ours, theirs = has, "handing a partition over");
-        stop.cancel();
+        info!(
+            partition,
+            ours = count,
+            theirs = has,
+            "handing a partition over"
+        );
+        ours.handed_over = true;
+        ours.stop.cancel();
     }
 }
 
 /// Takes free partitions up to an even share, or asks for one.
-async fn balance(process: &Process, leases: &Leases, owned: &Owned) -> Vec<(Lease, Term)> {
+async fn balance(
+    process: &Process,
+    leases: &Leases,
+    owned: &Owned,
+    left: &Left,
+) -> Vec<(Lease, Term)> {
     let listed = match tokio::time::timeout(CALL, leases.list()).await {
         Ok(Ok(listed)) => listed,
         Ok(Err(error)) => {
@@ -142,6 +180,9 @@ async fn balance(process: &Process, leases: &Leases, owned: &Owned) -> Vec<(Leas
     );
     let mut taken = Vec::new();
     for partition in plan.take {
+        if left.contains_key(&partition) {
+            continue;
+        }
         let before = Boot::now();
         let acquired = tokio::time::timeout(CALL, leases.acquire(partition, &process.name));
         match acquired.await {

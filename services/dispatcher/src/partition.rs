@@ -5,7 +5,6 @@
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU16;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hooklane_core::rules::partition::partition;
@@ -31,6 +30,9 @@ use crate::timebase::Timebase;
 
 /// Events of one partition that are being fanned out; below the pending limit of `fanout-<p>`.
 pub(crate) const EVENTS_HELD: usize = 384;
+
+/// What is left past half of the places in a partition is divided among as many lanes.
+const SHARES: u32 = 128;
 
 /// What all partitions of the process share.
 pub(crate) struct Process {
@@ -78,17 +80,6 @@ pub(crate) struct Context {
     pub(crate) cut: CancellationToken,
     /// One for each delivery that is held or being recorded.
     pub(crate) permits: Arc<Semaphore>,
-    /// Lanes with something held or in flight.
-    active: Arc<AtomicU32>,
-}
-
-/// A lane of a partition that has something to do.
-pub(crate) struct PartitionActive(Arc<AtomicU32>);
-
-impl Drop for PartitionActive {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 impl Context {
@@ -96,22 +87,16 @@ impl Context {
     pub(crate) fn share(&self) -> Share {
         let max = self.config.max_held_per_partition;
         let free = u32::try_from(self.permits.available_permits()).unwrap_or(u32::MAX);
-        let active = self.active.load(Ordering::Relaxed).max(1);
+        // As with the budget: past half, a little for everybody.
         let held = if free > max / 2 {
             self.config.max_held_per_lane
         } else {
-            (max / 2 / active).clamp(1, self.config.max_held_per_lane)
+            (max / 2 / SHARES).clamp(1, self.config.max_held_per_lane)
         };
         Share {
             in_flight: self.budget.in_flight_share(),
             held,
         }
-    }
-
-    /// Counts a lane as active.
-    pub(crate) fn activate(&self) -> PartitionActive {
-        self.active.fetch_add(1, Ordering::Relaxed);
-        PartitionActive(Arc::clone(&self.active))
     }
 }
 
@@ -126,6 +111,8 @@ pub(crate) struct Partition {
     pub(crate) cut: CancellationToken,
     /// Serve room and follow settings; nothing is lost when they end.
     pub(crate) helpers: JoinSet<()>,
+    #[cfg(test)]
+    pub(crate) permits: Arc<Semaphore>,
 }
 
 impl Partition {
@@ -153,7 +140,6 @@ impl Partition {
             term,
             cut: cut.clone(),
             permits: Arc::new(Semaphore::new(permits)),
-            active: Arc::default(),
         });
         // Before the lanes read the table, so that no change falls between.
         let changes = process.table.changes();
@@ -164,6 +150,8 @@ impl Partition {
         let partitions = NonZeroU16::new(process.nats.partitions()).unwrap_or(NonZeroU16::MIN);
         helpers.spawn(follow(changes, partitions, number, fanout.clone()));
         let stop_pulling = CancellationToken::new();
+        #[cfg(test)]
+        let permits = Arc::clone(&context.permits);
         let source = || Source {
             context: Arc::clone(&context),
             fanout: fanout.clone(),
@@ -183,6 +171,8 @@ impl Partition {
             stop_pulling,
             cut,
             helpers,
+            #[cfg(test)]
+            permits,
         })
     }
 }

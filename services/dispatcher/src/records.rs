@@ -22,7 +22,7 @@ use hooklane_proto::record::{MAX_BATCH_RECORDS, Record};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tracing::error;
+use tracing::warn;
 
 use crate::config;
 use crate::grip::Grip;
@@ -123,14 +123,14 @@ impl Recorder {
     pub(crate) fn settle(&self, entry: Entry) {
         if self.settled.try_send(entry).is_err() {
             // Only after the batcher was stopped at the end of a drain. Its message comes again.
-            error!("a record was made after the last one was published");
+            warn!("a record was made after the last one was published");
         }
     }
 
     /// Takes a fan-out's record, waiting for room.
     pub(crate) async fn park(&self, entry: Entry) {
         if self.parks.send(entry).await.is_err() {
-            error!("a record was made after the last one was published");
+            warn!("a record was made after the last one was published");
         }
     }
 }

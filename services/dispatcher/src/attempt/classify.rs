@@ -114,7 +114,10 @@ fn of_hyper(error: &hyper::Error) -> Option<ErrorClass> {
     if error.is_incomplete_message() || error.is_closed() || error.is_canceled() {
         return Some(ErrorClass::Reset);
     }
-    None
+    // With no cause and nothing of the above it is the one kind that has no name: bytes that came
+    // before anything was asked, as servers of other protocols greet.
+    let unasked = error.source().is_none() && !error.is_user() && !error.is_timeout();
+    unasked.then_some(ErrorClass::BadResponse)
 }
 
 fn detail(error: &reqwest::Error) -> String {
@@ -134,5 +137,37 @@ fn detail(error: &reqwest::Error) -> String {
     match text.char_indices().nth(MAX_DETAIL) {
         Some((end, _)) => text[..end].to_owned(),
         None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_this_host_runs_out_of_is_our_own_fault() {
+        for code in EXHAUSTED {
+            let error = io::Error::from_raw_os_error(code);
+            assert_eq!(of_io(&error, true), Some(ErrorClass::OwnFault), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_error_inside_an_io_error_is_found() {
+        let refused = io::Error::other(ResolveError::Down);
+        assert_eq!(of_io(&refused, true), Some(ErrorClass::OwnFault));
+        let tls = io::Error::other(rustls::Error::HandshakeNotComplete);
+        assert_eq!(of_io(&tls, true), Some(ErrorClass::Tls));
+    }
+
+    #[test]
+    fn where_a_connection_breaks_decides_its_class() {
+        let eof = io::Error::from(io::ErrorKind::UnexpectedEof);
+        assert_eq!(of_io(&eof, true), Some(ErrorClass::Tls));
+        assert_eq!(of_io(&eof, false), Some(ErrorClass::Reset));
+        let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
+        assert_eq!(of_io(&refused, true), Some(ErrorClass::ConnectRefused));
+        let unreachable = io::Error::from(io::ErrorKind::NetworkUnreachable);
+        assert_eq!(of_io(&unreachable, true), Some(ErrorClass::Unreachable));
     }
 }

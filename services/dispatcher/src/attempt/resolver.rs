@@ -114,6 +114,7 @@ fn build(config: &Dns, adjust: impl Fn(&mut ResolverOpts)) -> Result<TokioResolv
     let opts = builder.options_mut();
     opts.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
     opts.timeout = (config.timeout / 2).max(Duration::from_millis(10));
+    // One repetition, so that a lost packet costs no attempt.
     opts.attempts = 1;
     adjust(opts);
     builder.build()

@@ -14,7 +14,7 @@ use hooklane_core::rules::address::Policy;
 use hooklane_core::rules::schedule::Schedule;
 use hooklane_core::secrets::{MasterKeyConfig, MasterKeys, generate_master_key};
 use hooklane_dispatcher::{Config, Handle, Parts, Service};
-use hooklane_nats::{Client, Outgoing, PubAck, PullConfig, Publisher, Puller, Routes, topology};
+use hooklane_nats::{Client, Outgoing, PubAck, Publisher, PullConfig, Puller, Routes, topology};
 use hooklane_proto::delivery::{Delivery, DeliveryKey};
 use hooklane_proto::event::{Event, Target};
 use hooklane_proto::id::{EndpointId, MessageId};
@@ -253,7 +253,9 @@ impl Bench {
     /// Waits until a stream holds nothing that a durable has not settled.
     pub(crate) async fn settled(&self, stream: &str, durables: &[String]) {
         wait::until("everything to be settled", SOON, || async {
-            let state = hooklane_nats::inspect::stream_state(&self.nats, stream).await.unwrap();
+            let state = hooklane_nats::inspect::stream_state(&self.nats, stream)
+                .await
+                .unwrap();
             for durable in durables {
                 let open = hooklane_nats::inspect::unsettled(
                     &self.nats,
@@ -340,9 +342,11 @@ impl Recorded {
 
     /// Waits for a delivery's first record.
     pub(crate) async fn first(&self, delivery: &Delivery) -> Record {
-        wait::until_some("a record", SOON, || async { self.of(delivery).into_iter().next() })
-            .await
-            .unwrap()
+        wait::until_some("a record", SOON, || async {
+            self.of(delivery).into_iter().next()
+        })
+        .await
+        .unwrap()
     }
 
     /// Waits for a delivery's first record, which is an attempt.

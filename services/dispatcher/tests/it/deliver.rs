@@ -20,13 +20,19 @@ async fn a_delivery_is_posted_signed_recorded_and_acknowledged() {
 
     let delivery = bench.deliver(&route).await;
     let attempt = bench.recorded.attempt(&delivery).await;
-    assert_eq!((attempt.status, attempt.number, attempt.counted), (Some(200), 1, 1));
+    assert_eq!(
+        (attempt.status, attempt.number, attempt.counted),
+        (Some(200), 1, 1)
+    );
     assert_eq!(attempt.verdict, Verdict::Sent);
 
     let requests = receiver.requests();
     assert_eq!(requests.len(), 1);
     let request = &requests[0];
-    assert_eq!((request.method.as_str(), request.target.as_str()), ("POST", "/hook?x=1"));
+    assert_eq!(
+        (request.method.as_str(), request.target.as_str()),
+        ("POST", "/hook?x=1")
+    );
     assert_eq!(request.body, delivery.payload, "byte for byte");
     assert_eq!(request.header("content-type"), Some("application/json"));
     assert_eq!(request.header("x-tenant"), Some("blue"));
@@ -76,8 +82,12 @@ async fn an_event_reaches_each_of_its_endpoints_once() {
     assert!(sent.iter().all(|(_, endpoint)| *endpoint != other.endpoint));
     assert_eq!(receiver.counts_of("/one").arrived, 50);
     assert_eq!(receiver.counts_of("/two").arrived, 50);
-    let durables: Vec<_> = (0..2).map(hooklane_proto::subject::fanout_durable).collect();
-    bench.settled(hooklane_proto::subject::EVENTS, &durables).await;
+    let durables: Vec<_> = (0..2)
+        .map(hooklane_proto::subject::fanout_durable)
+        .collect();
+    bench
+        .settled(hooklane_proto::subject::EVENTS, &durables)
+        .await;
     bench.deliveries_settled().await;
     running.stop().await;
 }

@@ -1,4 +1,15 @@
 //! The dispatcher against a real nats-server and real receivers.
 
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
 mod bench;
 mod deliver;
+mod dns;
+mod http_answers;
+mod http_raw;
+mod http_tls;
+mod lanes;
+mod ractor_contract;
+mod raw;
+mod rows;
+mod stopping;

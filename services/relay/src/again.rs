@@ -10,8 +10,10 @@ use crate::pace::Faults;
 use crate::publish::Lane;
 use crate::{Error, Parts};
 
-/// How often.
+/// How often; less often where looking alone takes long.
 const EVERY: Duration = Duration::from_secs(1);
+/// The share of the time that looking may take: one in so many.
+const SHARE: u32 = 10;
 /// How often old rejected events are removed.
 const PURGE_EVERY: Duration = Duration::from_secs(600);
 const PURGE: i64 = 1_000;
@@ -22,6 +24,7 @@ pub(crate) async fn run(parts: Parts, shutdown: CancellationToken) {
     let mut faults = Faults::new("trying again what was set aside");
     let mut purged: Option<Instant> = None;
     while !shutdown.is_cancelled() {
+        let started = Instant::now();
         let tried = async {
             let more = round(&parts, &lane).await?;
             if purged.is_none_or(|at| at.elapsed() >= PURGE_EVERY) {
@@ -37,8 +40,9 @@ pub(crate) async fn run(parts: Parts, shutdown: CancellationToken) {
             Ok(true) => faults.over(),
             Ok(false) => {
                 faults.over();
+                let pause = EVERY.max(started.elapsed() * SHARE);
                 let _ = shutdown
-                    .run_until_cancelled(tokio::time::sleep(EVERY))
+                    .run_until_cancelled(tokio::time::sleep(pause))
                     .await;
             }
             Err(error) => faults.pause(&error, &shutdown).await,

@@ -62,6 +62,7 @@ pub(crate) async fn once(parts: &Parts, source: &Source) -> Result<(), Error> {
     }
     .await;
     lane.finish().await;
+    reader.close().await;
     Ok(relayed?)
 }
 
@@ -106,6 +107,7 @@ async fn lead(
             () = shutdown.cancelled() => {}
         }
     }
+    reader.close().await;
     Ok(())
 }
 

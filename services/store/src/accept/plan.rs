@@ -4,7 +4,7 @@
 //! themselves are in `write`.
 
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,7 +75,15 @@ pub(super) async fn prepare<'a>(
 ) -> Result<Prepared<'a>, Error> {
     let names = Names::of(items);
     let (accepted_at, event_types) = write::clock_and_event_types(conn, &names.event_types).await?;
-    let subscribers = write::subscribers(conn, &names.consumers, settings.max_deliveries).await?;
+    // Of all types of the batch: which of them an endpoint gets is decided below.
+    let patterns: BTreeSet<String> = names
+        .event_types
+        .iter()
+        .flat_map(|event_type| subscription::candidates(event_type))
+        .collect();
+    let patterns: Vec<String> = patterns.into_iter().collect();
+    let enough = settings.max_deliveries;
+    let subscribers = write::subscribers(conn, &names.consumers, &patterns, enough).await?;
     let mut choice = Choice {
         settings,
         event_types,

@@ -34,7 +34,7 @@ pub(super) struct Subscribers {
 }
 
 impl Subscribers {
-    /// Whether all of the consumer's endpoints were read.
+    /// Whether all of the consumer's endpoints were read that may be meant.
     pub(super) fn complete(&self, consumer: &str) -> bool {
         !self.unread.contains(consumer)
     }
@@ -87,22 +87,23 @@ pub(super) async fn clock_and_event_types(
     Ok((row.now, row.names.into_iter().collect()))
 }
 
-/// The endpoints of these consumers, in the given order, until about twice `enough` are read. The
-/// first consumer is always read to its end.
+/// The endpoints of these consumers that hold one of these patterns, in the consumers' order, until
+/// about twice `enough` are read. The first consumer is always read to its end.
 pub(super) async fn subscribers(
     conn: &mut PgConnection,
     consumers: &[&str],
+    patterns: &[String],
     enough: usize,
 ) -> Result<Subscribers, Error> {
     let limit = i64::try_from(enough.saturating_mul(2))
         .unwrap_or(i64::MAX)
         .max(1);
-    let (subscribers, complete) = read_subscribers(&mut *conn, consumers, limit).await?;
+    let (subscribers, complete) = read_subscribers(&mut *conn, consumers, patterns, limit).await?;
     if complete || subscribers.unread.len() < consumers.len() {
         return Ok(subscribers);
     }
     // The first one alone has more than that.
-    let (mut subscribers, _) = read_subscribers(conn, &consumers[..1], i64::MAX).await?;
+    let (mut subscribers, _) = read_subscribers(conn, &consumers[..1], patterns, i64::MAX).await?;
     subscribers.unread = consumers[1..].iter().map(|&id| id.to_owned()).collect();
     Ok(subscribers)
 }
@@ -110,6 +111,7 @@ pub(super) async fn subscribers(
 async fn read_subscribers(
     conn: &mut PgConnection,
     consumers: &[&str],
+    patterns: &[String],
     limit: i64,
 ) -> Result<(Subscribers, bool), Error> {
     let rows = sqlx::query!(
@@ -118,11 +120,13 @@ async fn read_subscribers(
                   e.filters AS "filters?"
            FROM unnest($1::text[]) WITH ORDINALITY AS w (id, at)
            LEFT JOIN hooklane.consumers c ON c.id = w.id
-           LEFT JOIN hooklane.endpoints e ON e.consumer_id = c.id AND e.state <> 'deleted'
+           LEFT JOIN hooklane.endpoints e
+                  ON e.consumer_id = c.id AND e.state <> 'deleted' AND e.filters && $3
            ORDER BY w.at
            LIMIT $2"#,
         consumers as &[&str],
         limit,
+        patterns,
     )
     .fetch_all(conn)
     .await

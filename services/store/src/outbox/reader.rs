@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::{AssertSqlSafe, PgConnection};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tokio::time::Instant;
 
 use super::horizon::{Horizon, Seen};
@@ -128,6 +128,13 @@ impl Reader {
     #[must_use]
     pub fn why_plain(&self) -> Option<&str> {
         self.table.why_plain.as_deref()
+    }
+
+    /// Ends the session in order, so that the next leader need not wait for the server to notice.
+    pub async fn close(self) {
+        if let Err(error) = self.session.close().await {
+            tracing::debug!(source = self.source.name, %error, "a leader's session did not close cleanly");
+        }
     }
 
     /// Reads the next batch; an empty one means that nothing is pending that may be read yet.

@@ -6,6 +6,7 @@
 //! the session of a host that vanished, or of a process that was suspended, does end.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, PgConnection};
@@ -19,24 +20,31 @@ const LEADER: i32 = 7_261_003;
 
 /// Settings of a leader's session. A queue's statistics are always out of date, so its plans must
 /// not depend on them.
-const SETTINGS: [(&str, &str); 9] = [
+const SETTINGS: [(&str, &str); 8] = [
     ("timezone", "UTC"),
     ("tcp_keepalives_idle", "10"),
     ("tcp_keepalives_interval", "5"),
     ("tcp_keepalives_count", "3"),
-    ("idle_session_timeout", "30s"),
     ("plan_cache_mode", "force_custom_plan"),
     ("enable_seqscan", "off"),
     ("enable_bitmapscan", "off"),
     ("jit", "off"),
 ];
 
+/// How long a leader may be silent between two polls before its session is ended.
+const SILENCE: Duration = Duration::from_secs(30);
+
 /// Opens a session in the source's database.
 pub(super) async fn open(store: &Store, source: &Source) -> Result<PgConnection, Error> {
+    let idle = (SILENCE + source.poll_max).as_millis().to_string();
+    let settings = SETTINGS
+        .into_iter()
+        .chain([("idle_session_timeout", &*idle)]);
+    let settings: Vec<(&str, &str)> = settings.collect();
     match &source.database_url {
-        None => store.session(&SETTINGS).await,
+        None => store.session(&settings).await,
         Some(_) => options(source)?
-            .options(SETTINGS)
+            .options(settings)
             .connect()
             .await
             .map_err(Error::Connect),

@@ -247,9 +247,14 @@ impl Table {
 
 async fn columns(conn: &mut PgConnection, oid: i64) -> Result<HashMap<String, Column>, Error> {
     let rows: Vec<(String, String, bool, String)> = sqlx::query_as(
-        "SELECT attname::text, format_type(atttypid, NULL), attnotnull, attidentity::text
-         FROM pg_catalog.pg_attribute
-         WHERE attrelid = $1::bigint::oid AND attnum > 0 AND NOT attisdropped",
+        // A domain counts as what it is a domain of.
+        "SELECT a.attname::text,
+                format_type(coalesce(nullif(base.typbasetype, 0), nullif(t.typbasetype, 0), t.oid), NULL),
+                a.attnotnull, a.attidentity::text
+         FROM pg_catalog.pg_attribute a
+         JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+         LEFT JOIN pg_catalog.pg_type base ON base.oid = t.typbasetype
+         WHERE a.attrelid = $1::bigint::oid AND a.attnum > 0 AND NOT a.attisdropped",
     )
     .bind(oid)
     .fetch_all(conn)

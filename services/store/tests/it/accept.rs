@@ -129,6 +129,27 @@ async fn the_set_of_deliveries_is_who_is_subscribed_at_this_moment() {
 }
 
 #[tokio::test]
+async fn each_event_of_a_batch_goes_to_its_own_subscribers() {
+    let ledger = Ledger::new().await;
+    names(&ledger).await;
+    let invoices = endpoint(&ledger, 1, "acme", "invoice.*", "active").await;
+    let users = endpoint(&ledger, 2, "acme", "user.created", "active").await;
+    let others = endpoint(&ledger, 3, "other", "*", "active").await;
+    let batch = [
+        message("acme", "invoice.paid", "1"),
+        message("acme", "user.created", "2"),
+        message("other", "user.created", "3"),
+    ];
+    let accepted = accept(&ledger, &batch).await;
+    let targets: Vec<Vec<EndpointId>> = accepted
+        .events
+        .iter()
+        .map(|event| event.targets.iter().map(|t| t.endpoint).collect())
+        .collect();
+    assert_eq!(targets, [[invoices], [users], [others]]);
+}
+
+#[tokio::test]
 async fn an_event_nobody_wants_is_accepted_and_published_all_the_same() {
     let ledger = Ledger::new().await;
     names(&ledger).await;

@@ -56,7 +56,7 @@ pub enum Format {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            log: "info".to_owned(),
+            log: "info,async_nats=warn,sqlx=warn".to_owned(),
             format: Format::Auto,
             otlp_endpoint: None,
             service_name: "hooklane".to_owned(),

@@ -71,6 +71,12 @@ impl Failure {
     }
 }
 
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
 impl From<Faults> for Failure {
     fn from(faults: Faults) -> Self {
         let found = faults.found().to_vec();

@@ -203,6 +203,7 @@ pub async fn list(
             WHERE ($1::text IS NULL OR consumer_id = $1)
               AND ($2::uuid IS NULL OR endpoint_id = $2)
               AND ($3::text IS NULL OR status = $3::text::hooklane.delivery_status)
+              AND ($9 OR status = 'stalled') AND ($10 OR status = 'received')
               AND accepted_at >= coalesce($4, '-infinity'::timestamptz)
               AND accepted_at <= coalesce($5, 'infinity'::timestamptz)
               AND ($5::timestamptz IS NULL OR (accepted_at, message_id, endpoint_id) < ($5, $6, $7))
@@ -215,6 +216,9 @@ pub async fn list(
         after.map(|key| key.message.uuid()),
         after.map(|key| key.endpoint.uuid()),
         i64::from(limit) + 1,
+        // Said again with constants: only these find the indexes of open rows.
+        listing.status != Some(Status::Stalled),
+        listing.status != Some(Status::Received),
     )
     .fetch_all(store.pool())
     .await

@@ -9,6 +9,7 @@ use hooklane_core::clock;
 use hooklane_proto::id::{EndpointId, MessageId};
 use hooklane_proto::token::ConsumerId;
 use hooklane_store::delivery::{self, Listing, Status};
+use hooklane_store::manage;
 use serde::Serialize;
 
 use super::input;
@@ -137,7 +138,15 @@ impl Delivery {
 }
 
 async fn list(context: &Context, listing: &Listing, limit: u32) -> Result<(), Failure> {
-    let page = delivery::list(&context.store().await?, listing, limit).await?;
+    let page = delivery::list(&context.store().await?, listing, limit)
+        .await
+        .map_err(|error| match error {
+            manage::Error::Store(error) if error.is_timeout() => Failure::new(
+                error.code(),
+                format!("{error}; look at fewer days with --since"),
+            ),
+            error => error.into(),
+        })?;
     let rows = page
         .items
         .iter()

@@ -64,7 +64,8 @@ impl Up {
         // Faults of the sections that are about to be completed are looked for afterwards.
         let mut config = context.config(&[])?;
         let database_given = config.database.url.is_some();
-        let nats_given = config.nats.url != hooklane_nats::Config::default().url;
+        let nats_given = config.nats.url != hooklane_nats::Config::default().url
+            || hooklane_local::external_nats_url().is_some();
         let (config, stack) = tokio::task::spawn_blocking(move || {
             local::start(&mut config, database_given, nats_given).map(|stack| (config, stack))
         })
@@ -93,7 +94,7 @@ impl Relay {
         let store = Store::connect(&config.database).await?;
         let client = Client::connect(&config.nats).await?;
         topology::ensure(&client).await?;
-        let done = services::relay_once(config, store, client).await?;
+        let done = Box::pin(services::relay_once(config, store, client)).await?;
         context.output.print(&done, || done.to_string())
     }
 }
@@ -123,6 +124,7 @@ async fn until_told(
 ) -> Result<(), Failure> {
     // Before anything else: a second Hooklane on the same port must not migrate first.
     let listener = health::bind(&config.health).await?;
+    let address = config.health.listen;
     let starting = async {
         let store = Store::connect(&config.database).await?;
         if migrate {
@@ -140,8 +142,7 @@ async fn until_told(
     };
     let mut supervisor = Supervisor::new(shutdown);
     if let Some(listener) = listener {
-        let at = listener.local_addr().ok();
-        info!(address = ?at, "serving health");
+        info!(address = %address, "serving health");
         let (store, client) = (store.clone(), client.clone());
         supervisor.start("health", |shutdown| {
             health::serve(listener, store, client, shutdown)

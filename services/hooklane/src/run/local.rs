@@ -56,10 +56,11 @@ pub(crate) fn start(
     if config.secrets.master_keys.is_empty() && config.secrets.master_key_file.is_none() {
         config.secrets.master_key_file = Some(master_key(&home)?);
     }
-    if config.addresses == Policy::default() {
+    let open = config.addresses == Policy::default();
+    if open {
         config.addresses = Policy::loopback();
     }
-    write_environment(&home, &stack, config)?;
+    write_environment(&home, &stack, config, open)?;
     Ok(stack)
 }
 
@@ -87,21 +88,26 @@ fn master_key(home: &Path) -> Result<PathBuf, Failure> {
 
 /// A file that other terminals read in to reach the same servers: the operator's commands need
 /// the addresses, which change from run to run.
-fn write_environment(home: &Path, stack: &Stack, config: &Config) -> Result<(), Failure> {
-    let key_file = config
-        .secrets
-        .master_key_file
-        .as_ref()
-        .and_then(|path| path.canonicalize().ok());
+fn write_environment(
+    home: &Path,
+    stack: &Stack,
+    config: &Config,
+    open: bool,
+) -> Result<(), Failure> {
     let mut text = format!(
-        "export DATABASE_URL='{}'\nexport NATS_URL='{}'\n\
-         export HOOKLANE__ADDRESSES__ALLOW_HTTP=true\n\
-         export HOOKLANE__ADDRESSES__ALLOW_CIDRS='[\"127.0.0.0/8\", \"::1/128\"]'\n\
-         export HOOKLANE__ADDRESSES__ALLOW_NAMES='[\"localhost\"]'\n",
+        "export DATABASE_URL='{}'\nexport NATS_URL='{}'\n",
         stack.database_url(),
         stack.nats_url()
     );
-    if let Some(path) = key_file {
+    if open {
+        text.push_str(
+            "export HOOKLANE__ADDRESSES__ALLOW_HTTP=true\n\
+             export HOOKLANE__ADDRESSES__ALLOW_CIDRS='[\"127.0.0.0/8\", \"::1/128\"]'\n\
+             export HOOKLANE__ADDRESSES__ALLOW_NAMES='[\"localhost\"]'\n",
+        );
+    }
+    let key_file = config.secrets.master_key_file.as_ref();
+    if let Some(path) = key_file.and_then(|path| path.canonicalize().ok()) {
         let path = path.display();
         text.push_str(&format!(
             "export HOOKLANE__SECRETS__MASTER_KEY_FILE='{path}'\n"

@@ -54,6 +54,8 @@ impl Supervisor {
     pub(crate) async fn run(mut self, within: Duration) -> Result<(), Failure> {
         let mut outcome = Ok(());
         tokio::select! {
+            // Services end a moment after they are told to, which is not by themselves.
+            biased;
             () = self.shutdown.cancelled() => {}
             Some(ended) = self.running.join_next_with_id() => {
                 outcome = Err(self.early(ended));
@@ -95,7 +97,7 @@ impl Supervisor {
             Ok((id, Ok(()))) => (self.forget(id), Failure::internal("ended by itself")),
             Err(error) => (self.forget(error.id()), Failure::internal(panicked(error))),
         };
-        error!(service = name, "ended by itself, the process stops");
+        error!(service = name, error = %failure, "ended by itself, the process stops");
         failure.while_doing(name)
     }
 

@@ -216,6 +216,66 @@ async fn attempts_in_flight_are_cut_within_the_time_to_stop() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn one_trace_goes_from_the_outbox_row_to_the_attempt() {
+    const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+    let (mut bench, _nats, health) = system().await;
+    let receiver = Receiver::start().await.unwrap();
+    receiver.fallback(Reply::status(200));
+    let collector = Receiver::start().await.unwrap();
+    collector.fallback(Reply::status(200));
+    let base = format!("http://{}", collector.address());
+    bench.set("OTEL_EXPORTER_OTLP_ENDPOINT", base);
+    bench.set("OTEL_BSP_SCHEDULE_DELAY", "100");
+    add_endpoint(&bench, &receiver.url("/hook"));
+    let up = Process::start(&bench, &["up"]);
+    ready(&health).await;
+    let id = bench
+        .database()
+        .psql(&format!(
+            "INSERT INTO hooklane.outbox_events (event_type, payload, consumer_id, headers)
+             VALUES ('invoice.paid', '{{}}', 'acme', '{{\"traceparent\": \"00-{TRACE}-b7ad6b7169203331-01\"}}')
+             RETURNING id"
+        ))
+        .await
+        .unwrap();
+    let id = id.lines().next().unwrap();
+    until("the delivery to be recorded", BUDGET, || async {
+        status_of(&bench, id).await == "sent"
+    })
+    .await
+    .unwrap();
+    // The attempt has a span of its own, in the trace that the producer began.
+    let shown = bench.json(&["message", "show", id]);
+    let attempt = &shown["messages"][0]["deliveries"][0]["tries"][0]["traceparent"];
+    let attempt = attempt.as_str().unwrap();
+    assert!(attempt.contains(TRACE), "{attempt}");
+    assert!(!attempt.contains("b7ad6b7169203331"), "{attempt}");
+
+    up.signal("TERM");
+    let ended = up.wait(BUDGET).await;
+    assert_eq!(ended.code, 0, "{}", ended.log);
+    let exported: Vec<u8> = collector
+        .requests_to("/v1/traces")
+        .iter()
+        .flat_map(|request| request.body.to_vec())
+        .collect();
+    let id: Vec<u8> = (0..TRACE.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&TRACE[at..at + 2], 16).unwrap())
+        .collect();
+    let spans = exported
+        .windows(id.len())
+        .filter(|window| *window == id)
+        .count();
+    // Acceptance, fan-out, lane and attempt at the least.
+    assert!(
+        spans >= 4,
+        "{spans} spans of the trace, {} bytes",
+        exported.len()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn readiness_names_the_service_that_is_down() {
     let postgres = Postgres::start().await.unwrap();
     let nats = Nats::start().await.unwrap();
@@ -274,7 +334,7 @@ async fn what_can_not_start_says_why() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_round_of_the_relay_takes_what_is_there() {
     let (bench, _nats, _) = system().await;
-    add_endpoint(&bench, "http://127.0.0.1:9/");
+    add_endpoint(&bench, &format!("http://{}/", free_address()));
     let id = write_row(&bench).await;
     let done = bench.json(&["relay", "--once"]);
     assert_eq!(

@@ -186,3 +186,21 @@ fn no_fault_shows_a_value_that_may_be_secret() {
         "{faults}"
     );
 }
+
+#[test]
+fn a_variable_for_text_is_taken_as_it_is() {
+    for text in [
+        "nats://a:4222,nats://b:4222",
+        "postgres://u:p%7B@[::1]:5432/db?options=a%3Db",
+        "{not closed",
+        "[\"a\"]b",
+        "\"quoted",
+        "true",
+        "1e5",
+        "",
+    ] {
+        let (config, faults) = read("", &[("HOOKLANE__RELAY__NAME", text)]);
+        assert!(faults.is_empty(), "{text}: {faults}");
+        assert_eq!(config.relay.name, text);
+    }
+}

@@ -1,57 +1,68 @@
 //! Day partitions ahead of time, and what is too old: now and then, by any recorder.
 //!
-//! A failure is logged and waits for the next time: writers make a missing day themselves, and an
-//! old day costs space only.
+//! What fails is tried again soon, and nothing waits for it: writers make a missing day themselves,
+//! and an old day costs space only.
+
+use std::time::Duration;
 
 use chrono::{DateTime, Days, TimeDelta, Utc};
 use hooklane_core::clock;
 use hooklane_store::day::Drop;
 use hooklane_store::{Error, Store};
-use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::config::Config;
+use crate::pace::Pauses;
 
 /// Keys that one statement forgets.
 const KEYS_AT_ONCE: u16 = 5_000;
 
+/// Longest pause before what failed is tried again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
 /// Keeps house until it is told to stop.
-pub(crate) async fn run(config: Config, store: Store, shutdown: CancellationToken) {
-    let mut ticks = interval(config.housekeeping_every);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+pub(crate) async fn run(config: Config, store: Store, term: CancellationToken) {
+    let mut pauses = Pauses::new(LONGEST_PAUSE.min(config.housekeeping_every));
     loop {
+        let well = tokio::select! {
+            biased;
+            () = term.cancelled() => return,
+            well = once(&config, &store, clock::now()) => well,
+        };
+        let wait = if well {
+            pauses = Pauses::new(LONGEST_PAUSE.min(config.housekeeping_every));
+            config.housekeeping_every
+        } else {
+            pauses.next(rand::random())
+        };
         tokio::select! {
             biased;
-            () = shutdown.cancelled() => return,
-            _ = ticks.tick() => {}
-        }
-        tokio::select! {
-            biased;
-            () = shutdown.cancelled() => return,
-            () = once(&config, &store, clock::now()) => {}
+            () = term.cancelled() => return,
+            () = tokio::time::sleep(wait) => {}
         }
     }
 }
 
-/// Everything once. Safe to cut off anywhere.
-async fn once(config: &Config, store: &Store, now: DateTime<Utc>) {
-    report("making day partitions", make_days(config, store, now).await);
-    report("dropping old days", drop_days(config, store, now).await);
-    report(
-        "forgetting idempotency keys",
-        forget_keys(config, store, now).await,
-    );
+/// Everything once; `false` where something failed. Safe to cut off anywhere.
+async fn once(config: &Config, store: &Store, now: DateTime<Utc>) -> bool {
+    let made = make_days(config, store, now).await;
+    let made = report("making day partitions", made);
+    let dropped = report("dropping old days", drop_days(config, store, now).await);
+    let keys = forget_keys(config, store, now).await;
+    let keys = report("forgetting idempotency keys", keys);
     let secrets = store.forget_expired_secrets().await;
-    report("forgetting expired secrets", secrets.map(|_deleted| ()));
+    let secrets = report("forgetting expired secrets", secrets.map(|_deleted| ()));
+    made && dropped && keys && secrets
 }
 
-fn report(what: &'static str, result: Result<(), Error>) {
-    match result {
+fn report(what: &'static str, result: Result<(), Error>) -> bool {
+    match &result {
         Ok(()) => {}
-        Err(error) if error.is_transient() => warn!(%error, "{what} failed, trying again later"),
-        Err(error) => error!(%error, "{what} failed and will go on failing until this is repaired"),
+        Err(error) if error.is_transient() => warn!(%error, "{what} failed, trying again"),
+        Err(error) => error!(%error, "{what} fails until this is repaired, trying again"),
     }
+    result.is_ok()
 }
 
 async fn make_days(config: &Config, store: &Store, now: DateTime<Utc>) -> Result<(), Error> {

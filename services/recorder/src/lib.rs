@@ -69,18 +69,19 @@ impl Service {
             handle,
         } = self;
         info!("recorder starts");
+        let term = shutdown.child_token();
         let mut tasks = JoinSet::new();
         tasks.spawn(housekeeping::run(
             config.clone(),
             store.clone(),
-            shutdown.clone(),
+            term.clone(),
         ));
         let writer = writer::Writer::new(&config, store, handle);
-        tasks.spawn(writer.run(client, config, shutdown.clone()));
+        tasks.spawn(writer.run(client, config, term.clone()));
         let mut outcome = Ok(());
         while let Some(ended) = tasks.join_next().await {
             // They end at shutdown or by a panic, and one that ends takes the other along.
-            shutdown.cancel();
+            term.cancel();
             outcome = outcome.and(ended.map_err(Error::Task));
         }
         outcome?;

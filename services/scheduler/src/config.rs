@@ -27,6 +27,9 @@ pub struct Config {
     /// Bytes of payload that one transaction claims at the most, 64 KiB to 256 MiB; a partition holds
     /// that much at a time.
     pub claim_bytes: u64,
+    /// Partitions that claim at the same time, 1 to 64: each needs a connection to the ledger, which
+    /// others need too.
+    pub claims_at_once: u32,
     /// Deliveries on their way to the broker at a time, over all partitions, 1 to 30,000.
     pub publish_window: usize,
     /// Bytes on their way to the broker at a time, over all partitions, 64 KiB to 256 MiB.
@@ -75,7 +78,8 @@ impl Default for Config {
             room_timeout: millis(500),
             room_good_for: millis(900),
             claim_deliveries: 1_000,
-            claim_bytes: 8 << 20,
+            claim_bytes: 4 << 20,
+            claims_at_once: 4,
             publish_window: 4_096,
             publish_window_bytes: 16 << 20,
             not_after: seconds(20),
@@ -108,6 +112,7 @@ impl Config {
         );
         faults.range("claim_deliveries", self.claim_deliveries, 1..=20_000);
         faults.range("claim_bytes", self.claim_bytes, 64 << 10..=256 << 20);
+        faults.range("claims_at_once", self.claims_at_once, 1..=64);
         faults.range("publish_window", self.publish_window, 1..=30_000);
         faults.range(
             "publish_window_bytes",

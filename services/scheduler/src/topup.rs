@@ -10,13 +10,14 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU16;
+use std::sync::Arc;
 
 use hooklane_core::rules::partition;
 use hooklane_nats::{Client, Publisher};
 use hooklane_proto::id::EndpointId;
 use hooklane_store::backlog::Due;
 use hooklane_store::{Error, Store};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -40,6 +41,7 @@ pub(crate) async fn run(
     mut clocks: watch::Receiver<Clocks>,
     term: CancellationToken,
 ) {
+    let claims = Arc::new(Semaphore::new(config.claims_at_once.max(1) as usize));
     let publisher = Publisher::new(&client, config.publish_window, config.publish_window_bytes);
     let mut tasks = JoinSet::new();
     let mut rounds = Rounds {
@@ -57,6 +59,7 @@ pub(crate) async fn run(
             store: store.clone(),
             client: client.clone(),
             publisher: publisher.clone(),
+            claims: Arc::clone(&claims),
             handle: handle.clone(),
         };
         tasks.spawn(worker.run(take, term.clone()));

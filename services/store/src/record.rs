@@ -10,6 +10,7 @@ use hooklane_proto::record::Record;
 
 use crate::{Error, Store};
 
+mod change;
 mod reduce;
 mod write;
 

@@ -79,7 +79,7 @@ async fn idempotency_keys_and_expired_secrets_are_forgotten_when_their_time_is_o
              SELECT 'acme', 'k' || n, '', gen_random_uuid(), now() - n * '1 day'::interval
                FROM generate_series(1, 10) n;
              INSERT INTO hooklane.endpoint_secrets VALUES
-                 ('{0}', now() - '3 d'::interval, 'old', now() - '1 s'::interval),
+                 ('{0}', now() - '9 d'::interval, 'old', now() - '2 d'::interval),
                  ('{0}', now() - '2 d'::interval, 'rotating', now() + '1 d'::interval),
                  ('{0}', now() - '1 d'::interval, 'new', NULL)",
             endpoint.uuid()

@@ -1,5 +1,6 @@
 //! One partition's top-up: ask for room, claim, publish.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,7 +14,7 @@ use hooklane_proto::room::{Reply, Request};
 use hooklane_proto::subject;
 use hooklane_store::Store;
 use hooklane_store::topup::Claim;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, warn};
@@ -33,6 +34,8 @@ pub(super) struct Worker {
     pub(super) store: Store,
     pub(super) client: Client,
     pub(super) publisher: Publisher,
+    /// Who holds a permit may claim.
+    pub(super) claims: Arc<Semaphore>,
     pub(super) handle: Handle,
 }
 
@@ -60,6 +63,7 @@ impl Worker {
             return;
         };
         for rooms in rooms::claims(&request.endpoints, reply, self.config.claim_deliveries) {
+            let permit = self.claims.acquire().await;
             if asked.elapsed() > self.config.room_good_for {
                 debug!(
                     partition = self.partition,
@@ -73,7 +77,10 @@ impl Worker {
                 max_bytes: self.config.claim_bytes,
                 not_after: self.config.not_after,
             };
-            match self.store.claim(claim).await {
+            let claimed = self.store.claim(claim).await;
+            // Not held while publishing, which may take until the not-after.
+            drop(permit);
+            match claimed {
                 Ok(deliveries) => {
                     self.handle.add(Count::Claimed, deliveries.len() as u64);
                     self.publish(deliveries).await;

@@ -1,9 +1,12 @@
 //! Due work goes to the lanes that have room.
 
+use hooklane_proto::subject;
 use hooklane_testkit::wait;
 
 use crate::bench::{BUDGET, Bench, Owner};
 
+/// The partition, of 16, of the consumer `globex`.
+const GLOBEX: u16 = 14;
 const STALLED: &str = "SELECT count(*) FROM hooklane.deliveries WHERE status = 'stalled'";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -100,4 +103,37 @@ async fn a_delivery_that_the_broker_refuses_is_a_fault_and_in_the_end_poison() {
             "failed|poison",
         )
         .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_partition_that_does_not_answer_holds_up_no_other() {
+    let bench = Bench::new().await;
+    let (silent, answered) = (
+        bench.ledger.endpoint(1).await,
+        bench.ledger.endpoint(2).await,
+    );
+    bench.stalled(1, 1, answered).await;
+    bench.stalled(1, 2, silent).await;
+    // The consumer `globex` is of another partition, which hears requests and says nothing.
+    bench
+        .ledger
+        .sql(&format!(
+            "INSERT INTO hooklane.consumers (id) VALUES ('globex');
+             UPDATE hooklane.endpoints SET consumer_id = 'globex' WHERE id = '{0}';
+             UPDATE hooklane.backlogs SET consumer_id = 'globex' WHERE endpoint_id = '{0}'",
+            silent.uuid()
+        ))
+        .await;
+    let mut deaf = bench.client.serve(subject::room(GLOBEX)).await.unwrap();
+    let owner = Owner::of(&bench).await;
+    owner.set_room(answered, 1);
+    let scheduler = bench.schedule();
+    let first = deaf.next().await;
+    for round in 1..=5 {
+        bench.stalled(1, 10 + round, answered).await;
+        scheduler
+            .until("the other's delivery", |stats| stats.published > round)
+            .await;
+    }
+    drop(first);
 }

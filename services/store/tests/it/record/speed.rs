@@ -1,5 +1,7 @@
 //! How many records a second one recorder writes. Ignored: a figure to look at, not a gate.
 
+#![allow(clippy::print_stdout, reason = "the figure is what this is for")]
+
 use std::time::Duration;
 
 use chrono::TimeDelta;
@@ -17,9 +19,14 @@ const BATCH: usize = 2_000;
 #[tokio::test]
 #[ignore = "a figure to look at: cargo test --release -p hooklane-store -- --ignored --nocapture a_recorder"]
 async fn a_recorder_writes_at_this_pace() {
-    let ledger = Ledger::new().await;
+    pace(0).await;
     // As many days as there are with the default retention.
-    let days = (-35..=2).map(|day| noon() + TimeDelta::days(day));
+    pace(35).await;
+}
+
+async fn pace(days_before: i64) {
+    let ledger = Ledger::new().await;
+    let days = (-days_before..=2).map(|day| noon() + TimeDelta::days(day));
     ledger.store.ensure_days(days).await.unwrap();
     sqlx::query(
         "INSERT INTO hooklane.deliveries (accepted_at, message_id, endpoint_id, consumer_id, partition,
@@ -67,5 +74,7 @@ async fn a_recorder_writes_at_this_pace() {
         slowest = slowest.max(begun.elapsed());
     }
     let pace = ROWS as f64 / started.elapsed().as_secs_f64();
-    println!("{pace:.0} records a second, slowest batch of {BATCH} {slowest:?}");
+    println!(
+        "{days_before} days before: {pace:.0} records a second, slowest batch of {BATCH} {slowest:?}"
+    );
 }

@@ -11,7 +11,7 @@
 //! Ids are not handed out in the order of commits, so "everything above the last id" skips rows:
 //! a transaction that got a low id may commit after one with a high id. Reading everything that is
 //! pending, from the start, is right, but slows down while an old snapshot keeps dead rows alive.
-//! The *horizon* ([`horizon::Horizon`]) is right and stays fast: it is a position below which no
+//! The *horizon* (`horizon`) is right and stays fast: it is a position below which no
 //! writer is under way any more. It comes from the sequence's last value and from the transactions
 //! that hold the table's insert lock; an insert takes that lock before it draws its position and
 //! keeps it to the end. Reading starts there. Once a minute everything is read from the start all
@@ -24,7 +24,7 @@
 //! # In which order
 //!
 //! A batch that fits is taken as it stands. A source that is behind takes turns among consumers
-//! ([`turns::Turns`]): it notes the keys of what is pending, some thousands per consumer and some
+//! (`turns`): it notes the keys of what is pending, some thousands per consumer and some
 //! ten thousand in all, and takes one row of each consumer after the other. What it can't note it
 //! knows how to find again.
 //!

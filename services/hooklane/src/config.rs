@@ -191,6 +191,7 @@ mod tests {
             ..Config::default()
         };
         config.database.url = Some(ConnectionUrl::new("postgres://u:canary@h/d"));
+        config.relay.sources[0].database_url = Some(ConnectionUrl::new("postgres://u:canary@h/d"));
         config.nats.url = "nats://u:canary@h".into();
         config.telemetry.otlp_endpoint = Some(ConnectionUrl::new("http://u:canary@h"));
         let shown = format!("{config:?} {}", serde_json::to_string(&config).unwrap());

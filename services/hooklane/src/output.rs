@@ -42,6 +42,13 @@ impl Output {
             let _ = writeln!(std::io::stderr().lock(), "{text}");
         }
     }
+
+    /// Tells a person how a listing goes on, where it does.
+    pub(crate) fn more(self, next: Option<impl std::fmt::Display>) {
+        if let Some(next) = next {
+            self.note(&format!("there are more: --after {next}"));
+        }
+    }
 }
 
 /// Prints a line. A reader that closed the pipe has read enough, which is no fault.

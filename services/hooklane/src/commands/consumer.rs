@@ -123,11 +123,7 @@ impl Consumer {
                     next: page.next.map(|id| id.to_string()),
                 };
                 context.output.print(&list, || human)?;
-                if let Some(next) = list.next {
-                    context
-                        .output
-                        .note(&format!("there are more: --after {next}"));
-                }
+                context.output.more(list.next.as_deref());
                 return Ok(());
             }
         };

@@ -176,11 +176,7 @@ async fn list(context: &Context, listing: &Listing, limit: u32) -> Result<(), Fa
         next: page.next.map(cursor::text),
     };
     context.output.print(&answer, || human)?;
-    if let Some(next) = answer.next {
-        context
-            .output
-            .note(&format!("there are more: --after {next}"));
-    }
+    context.output.more(answer.next.as_deref());
     Ok(())
 }
 
@@ -194,7 +190,8 @@ mod tests {
             since("2026-05-01T12:00:00+02:00").unwrap().to_rfc3339(),
             "2026-05-01T10:00:00+00:00"
         );
-        let ago = clock::now() - since("2h").unwrap();
+        let then = since("2h").unwrap();
+        let ago = clock::now() - then;
         assert!((7200..7260).contains(&ago.num_seconds()), "{ago}");
         assert!(since("yesterday").is_err() && since("900000000years").is_err());
     }

@@ -281,11 +281,7 @@ async fn list(context: &Context, listing: &Listing, limit: u32) -> Result<(), Fa
         next: page.next.map(|id| id.to_string()),
     };
     context.output.print(&answer, || human)?;
-    if let Some(next) = answer.next {
-        context
-            .output
-            .note(&format!("there are more: --after {next}"));
-    }
+    context.output.more(answer.next.as_deref());
     Ok(())
 }
 

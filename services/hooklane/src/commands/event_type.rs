@@ -171,11 +171,7 @@ impl EventType {
                     next: page.next.map(|name| name.to_string()),
                 };
                 context.output.print(&list, || human)?;
-                if let Some(next) = list.next {
-                    context
-                        .output
-                        .note(&format!("there are more: --after {next}"));
-                }
+                context.output.more(list.next.as_deref());
                 return Ok(());
             }
         };

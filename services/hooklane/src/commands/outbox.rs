@@ -358,10 +358,6 @@ async fn rejected(
         next,
     };
     context.output.print(&answer, || human)?;
-    if let Some(next) = next {
-        context
-            .output
-            .note(&format!("there are more: --after {next}"));
-    }
+    context.output.more(next);
     Ok(())
 }

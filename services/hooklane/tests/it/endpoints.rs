@@ -289,3 +289,47 @@ async fn a_consumers_rate_reaches_the_endpoints_without_their_own() {
         own["version"].as_i64()
     );
 }
+
+#[tokio::test]
+async fn a_consumer_has_at_most_ten_thousand_endpoints() {
+    let bench = Bench::ledger().await;
+    let id = bench.endpoint();
+    bench
+        .database()
+        .psql(
+            "INSERT INTO hooklane.endpoints (id, consumer_id, url, filters)
+             SELECT gen_random_uuid(), 'acme', 'https://example.com/', '{*}' FROM generate_series(2, 10000)",
+        )
+        .await
+        .unwrap();
+    let add = ["endpoint", "add", "acme", "https://example.com/"];
+    bench.fails(65, "limit_exceeded", &add);
+    bench.ok(&["endpoint", "delete", &id]);
+    bench.ok(&add);
+}
+
+#[tokio::test]
+async fn a_customer_can_bring_a_secret() {
+    const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    let bench = Bench::ledger().await;
+    bench.ok(&["consumer", "add", "acme"]);
+    let add = [
+        "--json",
+        "endpoint",
+        "add",
+        "acme",
+        "https://example.com/",
+        "--secret-file",
+        "-",
+    ];
+    let added = bench.feed(&add, SECRET.as_bytes()).json();
+    assert_eq!(added["secret"], SECRET);
+    let id = added["endpoint"]["id"].as_str().unwrap();
+    assert_eq!(
+        bench.json(&["endpoint", "reveal", id])["secrets"][0]["secret"],
+        SECRET
+    );
+    let refused = bench.feed(&add, b"canary");
+    assert_eq!(refused.code, 65, "{refused:?}");
+    assert!(!refused.stderr.contains("canary"), "{refused:?}");
+}

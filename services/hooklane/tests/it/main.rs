@@ -1,6 +1,11 @@
 //! The built binary, as its users meet it: a real PostgreSQL and nats-server, processes, exit
 //! codes.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that can't set itself up fails where it stands"
+)]
+
 mod bench;
 mod catalogue;
 mod configuration;

@@ -31,6 +31,7 @@ use tracing::Span;
 use crate::lane::machine::End;
 use answer::Answer;
 use classify::Failure;
+use client::{Client, Sent};
 
 pub use client::BuildError;
 pub(crate) use client::build as build_client;
@@ -40,7 +41,7 @@ pub(crate) use verdict::{drive, interrupted};
 /// What makes attempts; one a process, shared by all lanes.
 #[derive(Debug)]
 pub(crate) struct Engine {
-    client: reqwest::Client,
+    client: Client,
     schedule: Schedule,
     max_body: usize,
     max_headers: usize,
@@ -65,11 +66,7 @@ struct Facts {
 }
 
 impl Engine {
-    pub(crate) fn new(
-        client: reqwest::Client,
-        schedule: Schedule,
-        http: &crate::config::Http,
-    ) -> Self {
+    pub(crate) fn new(client: Client, schedule: Schedule, http: &crate::config::Http) -> Self {
         Self {
             client,
             schedule,
@@ -95,7 +92,10 @@ impl Engine {
         };
         let (outcome, detail) = match posted {
             Ok(outcome) => (outcome, answer.note()),
-            Err(failure) => (Outcome::Failed(failure.class), Some(failure.detail)),
+            Err(failure) => (
+                Outcome::Failed(failure.class),
+                answer.explain(failure.detail),
+            ),
         };
         let facts = Facts {
             started_at,
@@ -122,12 +122,24 @@ impl Engine {
         answer: &mut Answer,
     ) -> Result<Outcome, Failure> {
         let ready = target.ready()?;
-        let request = request(delivery, ready, started_at)?;
+        let first = request(delivery, ready, started_at)?;
         let deadline = started + ready.timeout;
-        let sending = self.client.execute(request);
+        let sending = async {
+            let Sent { result, reused } = self.client.send(first).await;
+            match result.map_err(classify::failure) {
+                Err(failure) if reused && failure.class == ErrorClass::Reset => {
+                    // A kept connection that was closed just then, as far as anybody can tell: once
+                    // more within this attempt, and said so in its record.
+                    answer.sent_again();
+                    let second = request(delivery, ready, started_at)?;
+                    let result = self.client.send_fresh(second).await;
+                    result.map_err(classify::failure)
+                }
+                other => other,
+            }
+        };
         let mut response = match tokio::time::timeout_at(deadline, sending).await {
-            Ok(Ok(response)) => response,
-            Ok(Err(error)) => return Err(classify::failure(error)),
+            Ok(sent) => sent?,
             Err(_elapsed) => return Err(Failure::new(ErrorClass::Timeout, "no answer in time")),
         };
         let headers = response.headers();

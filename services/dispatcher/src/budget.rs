@@ -1,11 +1,16 @@
 //! What the process bounds over all lanes: attempts in flight and bytes held.
 //!
 //! Up to half of a bound anybody takes what he asks for. The other half is for those who have
-//! little: a lane with nothing in flight may always start one, and one that holds little may hold a
-//! little more. A share that followed the number of lanes would not do: hanging endpoints come one
-//! after the other, each is given what looks fair at that moment, nothing of it comes back for a
-//! minute, and the next healthy one finds nothing left. What is taken is given back by dropping it,
-//! whatever ends its holder.
+//! little: a lane with nothing in flight may start one, and one that holds little may hold a little
+//! more. A share that followed the number of lanes would not do: hanging endpoints come one after
+//! the other, each is given what looks fair at that moment, nothing of it comes back for a minute,
+//! and the next healthy one finds nothing left.
+//!
+//! Of the attempts, the last quarter is not for endpoints that hang, and the last eighth is only
+//! for those that are known to answer: so any number of hanging ones, with one attempt each, leaves
+//! the others their pace.
+//!
+//! What is taken is given back by dropping it, whatever ends its holder.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -30,9 +35,35 @@ pub(crate) struct Budget {
     bytes: AtomicUsize,
     braked: AtomicBool,
     released: Notify,
-    waiting: Mutex<VecDeque<Arc<dyn Waiter>>>,
-    /// The length of `waiting`, so that giving back takes no lock while nobody waits.
+    waiting: Mutex<Waiting>,
+    /// How many wait, so that giving back takes no lock while nobody does.
     waiters: AtomicUsize,
+}
+
+/// What an endpoint's last attempt has shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It was answered, or refused at once.
+    Answers,
+    /// There was none yet.
+    Unknown,
+    /// It timed out.
+    Hangs,
+}
+
+impl Standing {
+    /// The best one first.
+    const ALL: [Self; 3] = [Self::Answers, Self::Unknown, Self::Hangs];
+}
+
+/// Lanes that were granted less than they wanted, by standing, the oldest first.
+#[derive(Default)]
+struct Waiting([VecDeque<Arc<dyn Waiter>>; 3]);
+
+impl Waiting {
+    fn len(&self) -> usize {
+        self.0.iter().map(VecDeque::len).sum()
+    }
 }
 
 /// The right to one attempt.
@@ -64,7 +95,7 @@ impl Budget {
             bytes: AtomicUsize::new(0),
             braked: AtomicBool::new(false),
             released: Notify::new(),
-            waiting: Mutex::new(VecDeque::new()),
+            waiting: Mutex::default(),
             waiters: AtomicUsize::new(0),
         })
     }
@@ -80,23 +111,34 @@ impl Budget {
     }
 
     /// Grants up to `wanted` attempts to a lane that has `has` in flight.
-    pub(crate) fn grant(self: &Arc<Self>, has: u32, wanted: u32) -> Vec<Slot> {
+    pub(crate) fn grant(self: &Arc<Self>, has: u32, wanted: u32, standing: Standing) -> Vec<Slot> {
         if self.braked.load(Ordering::Relaxed) {
             return Vec::new();
         }
         let half = self.max_in_flight / 2;
+        let most = self.most(standing);
         let least = u32::from(has == 0).min(wanted);
         let mut granted = 0;
         let take = |used: u32| {
             let free = half.saturating_sub(used).min(wanted);
-            granted = free.max(least).min(self.max_in_flight.saturating_sub(used));
+            granted = free.max(least).min(most.saturating_sub(used));
             (granted > 0).then(|| used + granted)
         };
-        let order = Ordering::Relaxed;
+        let order = Ordering::SeqCst;
         if self.in_flight.fetch_update(order, order, take).is_err() {
             return Vec::new();
         }
         (0..granted).map(|_| Slot(Arc::clone(self))).collect()
+    }
+
+    /// Attempts in flight up to which an endpoint of this standing is granted any.
+    fn most(&self, standing: Standing) -> u32 {
+        let kept = match standing {
+            Standing::Answers => 0,
+            Standing::Unknown => self.max_in_flight / 8,
+            Standing::Hangs => self.max_in_flight / 4,
+        };
+        self.max_in_flight - kept
     }
 
     /// Attempts that a lane may have in flight at the present pressure.
@@ -137,7 +179,7 @@ impl Budget {
     pub(crate) fn brake(&self, on: bool) {
         let was = self.braked.swap(on, Ordering::Relaxed);
         if was && !on {
-            while let Some(waiter) = self.next_waiter() {
+            while let Some(waiter) = self.next_waiter(true) {
                 waiter.wake();
             }
         }
@@ -146,33 +188,38 @@ impl Budget {
     /// Tells the next waiter, if there is anything to have: for a waiter that was told and did not
     /// need it.
     pub(crate) fn pass_on(&self) {
-        if self.in_flight() < self.max_in_flight && !self.braked.load(Ordering::Relaxed) {
+        if !self.braked.load(Ordering::Relaxed) {
             self.wake_next();
         }
     }
 
+    /// Wakes `waiter` once when an attempt has ended: for a lane that was granted less than it
+    /// wanted. One may have ended just before, so the lane asks once more afterwards.
+    pub(crate) fn wait(&self, waiter: Arc<dyn Waiter>, standing: Standing) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.0[standing as usize].push_back(waiter);
+        self.waiters.store(waiting.len(), Ordering::SeqCst);
+    }
+
     fn wake_next(&self) {
-        while let Some(waiter) = self.next_waiter() {
+        while let Some(waiter) = self.next_waiter(false) {
             if waiter.wake() {
                 return;
             }
         }
     }
 
-    /// Wakes `waiter` once when an attempt has ended: for a lane that was granted less than it
-    /// wanted. One may have ended just before, so the lane asks once more afterwards.
-    pub(crate) fn wait(&self, waiter: Arc<dyn Waiter>) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.push_back(waiter);
-        self.waiters.store(waiting.len(), Ordering::SeqCst);
-    }
-
-    fn next_waiter(&self) -> Option<Arc<dyn Waiter>> {
+    /// The next who can have something; with `all`, anybody.
+    fn next_waiter(&self, all: bool) -> Option<Arc<dyn Waiter>> {
         if self.waiters.load(Ordering::SeqCst) == 0 {
             return None;
         }
+        let used = self.in_flight();
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let next = waiting.pop_front();
+        let next = Standing::ALL
+            .into_iter()
+            .filter(|&standing| all || used < self.most(standing))
+            .find_map(|standing| waiting.0[standing as usize].pop_front());
         self.waiters.store(waiting.len(), Ordering::SeqCst);
         next
     }
@@ -230,32 +277,61 @@ mod tests {
     #[test]
     fn past_half_a_lane_with_nothing_in_flight_gets_one() {
         let budget = Budget::new(100, 1000);
-        let first = budget.grant(0, 256);
+        let first = budget.grant(0, 256, Standing::Answers);
         assert_eq!(first.len(), 50, "half is free for all");
         assert_eq!(budget.in_flight_share(), 1);
-        assert_eq!(budget.grant(50, 1).len(), 0);
-        let others: Vec<_> = (0..60).flat_map(|_| budget.grant(0, 256)).collect();
+        assert_eq!(budget.grant(50, 1, Standing::Answers).len(), 0);
+        let others: Vec<_> = (0..60)
+            .flat_map(|_| budget.grant(0, 256, Standing::Answers))
+            .collect();
         assert_eq!(others.len(), 50, "one each, and never more than the bound");
         drop((first, others));
         assert_eq!((budget.in_flight(), budget.in_flight_share()), (0, 50));
     }
 
     #[test]
+    fn the_last_attempts_are_for_endpoints_that_answer() {
+        let budget = Budget::new(80, 1000);
+        let hanging: Vec<_> = (0..200)
+            .flat_map(|_| budget.grant(0, 9, Standing::Hangs))
+            .collect();
+        assert_eq!(hanging.len(), 60);
+        let unknown: Vec<_> = (0..200)
+            .flat_map(|_| budget.grant(0, 9, Standing::Unknown))
+            .collect();
+        assert_eq!(unknown.len(), 10);
+        let (first, second) = (Arc::new(Woken::default()), Arc::new(Woken::default()));
+        budget.wait(Arc::clone(&first) as Arc<dyn Waiter>, Standing::Hangs);
+        budget.wait(Arc::clone(&second) as Arc<dyn Waiter>, Standing::Answers);
+        let healthy = budget.grant(0, 9, Standing::Answers);
+        assert_eq!(healthy.len(), 1);
+        drop(healthy);
+        let woken = |who: &Woken| who.0.load(Ordering::Relaxed);
+        assert_eq!(
+            (woken(&first), woken(&second)),
+            (0, 1),
+            "there is nothing for the other"
+        );
+        drop((hanging, unknown));
+        assert_eq!(woken(&first), 1);
+    }
+
+    #[test]
     fn a_bound_of_one_is_kept() {
         let budget = Budget::new(1, 1000);
-        let one = budget.grant(0, 4);
+        let one = budget.grant(0, 4, Standing::Answers);
         assert_eq!(one.len(), 1);
-        assert_eq!(budget.grant(0, 1).len(), 0);
+        assert_eq!(budget.grant(0, 1, Standing::Answers).len(), 0);
     }
 
     #[test]
     fn whoever_waits_is_woken_once_in_turn() {
         let budget = Budget::new(2, 1000);
         let (one, two) = (Arc::new(Woken::default()), Arc::new(Woken::default()));
-        let mut slots = budget.grant(0, 1);
-        slots.extend(budget.grant(0, 1));
-        budget.wait(Arc::clone(&one) as Arc<dyn Waiter>);
-        budget.wait(Arc::clone(&two) as Arc<dyn Waiter>);
+        let mut slots = budget.grant(0, 1, Standing::Answers);
+        slots.extend(budget.grant(0, 1, Standing::Answers));
+        budget.wait(Arc::clone(&one) as Arc<dyn Waiter>, Standing::Hangs);
+        budget.wait(Arc::clone(&two) as Arc<dyn Waiter>, Standing::Hangs);
         slots.pop();
         let counts = || (one.0.load(Ordering::Relaxed), two.0.load(Ordering::Relaxed));
         assert_eq!(counts(), (1, 0));
@@ -267,12 +343,12 @@ mod tests {
     fn a_brake_stops_grants_and_its_release_wakes_all() {
         let budget = Budget::new(8, 1000);
         budget.brake(true);
-        assert_eq!(budget.grant(0, 1).len(), 0);
+        assert_eq!(budget.grant(0, 1, Standing::Answers).len(), 0);
         let woken = Arc::new(Woken::default());
-        budget.wait(Arc::clone(&woken) as Arc<dyn Waiter>);
+        budget.wait(Arc::clone(&woken) as Arc<dyn Waiter>, Standing::Answers);
         budget.brake(false);
         assert_eq!(woken.0.load(Ordering::Relaxed), 1);
-        assert_eq!(budget.grant(0, 1).len(), 1);
+        assert_eq!(budget.grant(0, 1, Standing::Answers).len(), 1);
     }
 
     #[test]

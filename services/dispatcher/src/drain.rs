@@ -11,7 +11,9 @@
 //!    may have got it, and gets it again with the same id.
 //! 4. *Flush records*, for [`drain_records`](crate::Config::drain_records). Only now are the
 //!    attempts' messages acknowledged. Records that can't be published by then are lost, their
-//!    messages come again, and those deliveries may be attempted twice.
+//!    messages come again, and those deliveries may be attempted twice. (Where the lease was lost,
+//!    as when the broker is away for long, the process goes on: then they are kept until the broker
+//!    takes them.)
 //! 5. *Release the lease* (the ownership does), when nobody here acts any more.
 //!
 //! Every step has its own bound, and they add up to less than 20 s by default. Children are
@@ -21,6 +23,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
 use crate::config::Config;
@@ -32,6 +35,15 @@ const CUT: Duration = Duration::from_millis(500);
 /// How long the broker's client may take to end a pull.
 const PULLS: Duration = Duration::from_secs(2);
 
+/// When records have to be safe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flush {
+    /// Before the partition has stopped; they are given up after a while.
+    Now,
+    /// Whenever the broker takes them.
+    Later,
+}
+
 impl Partition {
     /// Waits until the fan-out has ended by itself, which it does only by failing.
     pub(crate) async fn failed(&mut self) {
@@ -39,8 +51,12 @@ impl Partition {
         let _ = (&mut self.fanout_task).await;
     }
 
-    /// Stops everything in order.
-    pub(crate) async fn stop(&mut self, config: &Config) {
+    /// Stops everything in order. Gives the batcher where its records are to be flushed later.
+    pub(crate) async fn stop(
+        &mut self,
+        config: &Config,
+        flush: Flush,
+    ) -> Option<AbortOnDropHandle<()>> {
         self.stop_pulling.cancel();
         let (done, drained) = oneshot::channel();
         // A fan-out that is gone has nothing to drain, and drops the sender.
@@ -65,18 +81,20 @@ impl Partition {
             self.pulls.abort_all();
         }
         self.fanout.stop(None);
-        let flush = async {
-            // An `Err` of either says that it has ended already.
+        if !self.fanout_task.is_finished() {
             let _ = (&mut self.fanout_task).await;
-            let _ = (&mut self.batcher).await;
-        };
-        if timeout(config.drain_records, flush).await.is_err() {
+        }
+        let mut batcher = self.batcher.take()?;
+        if flush == Flush::Later {
+            return Some(batcher);
+        }
+        if timeout(config.drain_records, &mut batcher).await.is_err() {
             warn!(
                 partition = self.number,
                 "records could not be published in time, their deliveries come again"
             );
-            self.batcher.abort();
         }
+        None
     }
 }
 

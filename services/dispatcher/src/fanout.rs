@@ -256,7 +256,7 @@ impl State {
     async fn events(&mut self, myself: &ActorRef<Msg>, now: Duration, events: Vec<HeldEvent>) {
         if self.draining.is_some() {
             let tokens = events.into_iter().map(|held| held.token).collect();
-            self.publishing.spawn(nak_all(tokens));
+            tokio::spawn(nak_all(tokens));
             return;
         }
         let mut jobs = Vec::with_capacity(events.len());
@@ -311,7 +311,7 @@ impl State {
                 .into_iter()
                 .flat_map(|held| held.grip.release())
                 .collect();
-            self.publishing.spawn(nak_all(tokens));
+            tokio::spawn(nak_all(tokens));
             return;
         }
         let mut by_endpoint: HashMap<EndpointId, Vec<Held>> = HashMap::new();

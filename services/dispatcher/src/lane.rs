@@ -28,7 +28,7 @@ use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{Instrument as _, debug, error, info_span};
 
-use crate::budget::{Slot, Waiter};
+use crate::budget::{Slot, Standing, Waiter};
 use crate::fanout;
 use crate::fanout::room::Collector;
 use crate::grip::nak_all;
@@ -260,6 +260,11 @@ impl State {
                 continue;
             };
             let end = self.conclude(held, ending);
+            if let Some(known) = &self.known
+                && end != End::Void
+            {
+                known.attempted(end == End::Timeout);
+            }
             wake_at = self.step(now, Input::Ended(ticket, end));
         }
         wake_at
@@ -336,14 +341,16 @@ impl State {
 
     fn grant(&mut self, wanted: u32) -> Vec<Slot> {
         let budget = &self.context.budget;
-        let slots = budget.grant(self.machine.in_flight(), wanted);
+        let known = self.known.as_ref();
+        let standing = known.map_or(Standing::Unknown, |known| known.standing());
+        let slots = budget.grant(self.machine.in_flight(), wanted, standing);
         if !slots.is_empty() || self.in_line {
             return slots;
         }
         self.in_line = true;
-        budget.wait(Arc::clone(&self.bell) as Arc<dyn Waiter>);
+        budget.wait(Arc::clone(&self.bell) as Arc<dyn Waiter>, standing);
         // One may have been given back just before.
-        budget.grant(self.machine.in_flight(), wanted)
+        budget.grant(self.machine.in_flight(), wanted, standing)
     }
 
     fn start(&mut self, ticket: Ticket, slot: Slot) {
@@ -407,7 +414,8 @@ impl State {
             .into_iter()
             .flat_map(|held| held.grip.release())
             .collect();
-        self.attempts.spawn(nak_all(tokens));
+        // Outlives the lane, which is stopped as soon as it holds nothing.
+        tokio::spawn(nak_all(tokens));
     }
 
     fn take(&mut self, ticket: Ticket) -> Option<Held> {
@@ -418,6 +426,9 @@ impl State {
 
     /// Tells the broker what has been in hand for a while.
     fn tell(&mut self, now: Now) {
+        if !self.context.nats.is_connected() {
+            return;
+        }
         let every = self.context.config.progress_every;
         for held in self.hand.lock().values_mut() {
             if now.at.saturating_sub(held.told) >= every {

@@ -33,7 +33,7 @@ use hooklane_proto::subject;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use tracing::{debug, info, warn};
 use uuid::Uuid;
 
@@ -122,6 +122,9 @@ impl Service {
             brake: watch::Sender::new(false),
             time: Timebase::start(),
             owned: Mutex::default(),
+            memories: Mutex::default(),
+            late: TaskTracker::new(),
+            give_up: CancellationToken::new(),
             config: Arc::new(config),
             nats,
         };

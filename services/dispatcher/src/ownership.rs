@@ -28,11 +28,13 @@ use hooklane_nats::{Lease, LeaseError, Leases};
 use hooklane_proto::subject;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::task::{Id, JoinError, JoinSet};
+use tokio::time::{Instant, MissedTickBehavior, timeout};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, error, info, warn};
 
+use crate::drain::Flush;
 use crate::partition::{Partition, Process};
 
 pub(crate) use term::Term;
@@ -59,6 +61,7 @@ type Owned = BTreeMap<u16, Ours>;
 
 /// One of them.
 struct Ours {
+    task: Id,
     stop: CancellationToken,
     /// It stops because another asked for it.
     handed_over: bool,
@@ -72,7 +75,7 @@ pub(crate) async fn run(process: Arc<Process>, shutdown: CancellationToken) {
     let leases = Leases::new(&process.nats);
     let mut owned = Owned::new();
     let mut left = Left::new();
-    let mut running: JoinSet<u16> = JoinSet::new();
+    let mut running: JoinSet<()> = JoinSet::new();
     // Partitions that others ask for; one request a partition waits at the most.
     let (asked_tx, mut asked) = mpsc::channel(usize::from(process.nats.partitions()));
     let mut ticks = tokio::time::interval(process.config.lease.balance_every);
@@ -81,8 +84,8 @@ pub(crate) async fn run(process: Arc<Process>, shutdown: CancellationToken) {
         tokio::select! {
             biased;
             () = shutdown.cancelled() => break,
-            Some(ended) = running.join_next(), if !running.is_empty() => {
-                forget(&process, &mut owned, &mut left, ended.ok());
+            Some(ended) = running.join_next_with_id(), if !running.is_empty() => {
+                forget(&process, &mut owned, &mut left, ended);
             }
             Some((partition, has)) = asked.recv() => {
                 hand_over(&mut owned, partition, has);
@@ -92,18 +95,16 @@ pub(crate) async fn run(process: Arc<Process>, shutdown: CancellationToken) {
                 let taken = balance(&process, &leases, &owned, &left).await;
                 for (lease, term) in taken {
                     let partition = lease.partition();
+                    process.owns(partition, true);
                     let stop = CancellationToken::new();
+                    let (process, asked) = (Arc::clone(&process), asked_tx.clone());
+                    let task = running.spawn(hold(process, lease, term, stop.clone(), asked));
                     let ours = Ours {
-                        stop: stop.clone(),
+                        task: task.id(),
+                        stop,
                         handed_over: false,
                     };
                     owned.insert(partition, ours);
-                    process.owns(partition, true);
-                    let (process, asked) = (Arc::clone(&process), asked_tx.clone());
-                    running.spawn(async move {
-                        hold(process, lease, term, stop, asked).await;
-                        partition
-                    });
                 }
             }
         }
@@ -111,15 +112,38 @@ pub(crate) async fn run(process: Arc<Process>, shutdown: CancellationToken) {
     for ours in owned.values() {
         ours.stop.cancel();
     }
-    while let Some(ended) = running.join_next().await {
-        forget(&process, &mut owned, &mut left, ended.ok());
+    while let Some(ended) = running.join_next_with_id().await {
+        forget(&process, &mut owned, &mut left, ended);
+    }
+    process.late.close();
+    if timeout(process.config.drain_records, process.late.wait())
+        .await
+        .is_err()
+    {
+        warn!("records of partitions that were lost could not be published in time");
+        process.give_up.cancel();
+        process.late.wait().await;
     }
 }
 
-/// A partition's task has ended; one that panicked stays in the list, and is ours until restart.
-fn forget(process: &Process, owned: &mut Owned, left: &mut Left, ended: Option<u16>) {
-    let Some(partition) = ended else {
-        error!("the task of a partition failed, its lease expires and another takes it");
+/// A partition's task has ended.
+fn forget(
+    process: &Process,
+    owned: &mut Owned,
+    left: &mut Left,
+    ended: Result<(Id, ()), JoinError>,
+) {
+    let id = match ended {
+        Ok((id, ())) => id,
+        Err(panicked) => {
+            error!(%panicked, "the task of a partition failed, its lease expires");
+            panicked.id()
+        }
+    };
+    let Some(partition) = owned
+        .iter()
+        .find_map(|(partition, ours)| (ours.task == id).then_some(*partition))
+    else {
         return;
     };
     if owned
@@ -160,7 +184,7 @@ async fn balance(
     owned: &Owned,
     left: &Left,
 ) -> Vec<(Lease, Term)> {
-    let listed = match tokio::time::timeout(CALL, leases.list()).await {
+    let listed = match timeout(CALL, leases.list()).await {
         Ok(Ok(listed)) => listed,
         Ok(Err(error)) => {
             debug!(%error, "leases can't be read now");
@@ -184,7 +208,7 @@ async fn balance(
             continue;
         }
         let before = Boot::now();
-        let acquired = tokio::time::timeout(CALL, leases.acquire(partition, &process.name));
+        let acquired = timeout(CALL, leases.acquire(partition, &process.name));
         match acquired.await {
             Ok(Ok(Some(lease))) => {
                 let term = Term::new(before.after(process.config.lease.good_for()));
@@ -233,7 +257,7 @@ async fn hold(
             return;
         }
     };
-    let serving = tokio_util::task::AbortOnDropHandle::new(tokio::spawn(serve_hand_over(
+    let serving = AbortOnDropHandle::new(tokio::spawn(serve_hand_over(
         Arc::clone(&process),
         number,
         asked,
@@ -249,23 +273,44 @@ async fn hold(
         // Another may have it already: only what is in flight is seen to its end.
         term.revoke();
         warn!(partition = number, "the lease is lost, the partition stops");
-        partition.stop(&process.config).await;
+        let rest = partition.stop(&process.config, Flush::Later).await;
+        finish_later(&process, rest);
         return;
     }
     // The lease is kept while attempts in flight end, so that nobody attempts beside them.
-    tokio::select! {
-        () = partition.stop(&process.config) => {}
-        () = renew(&mut lease, &term, &process.config.lease) => {
-            warn!(partition = number, "the lease was lost while draining");
-        }
-    }
+    let stopping = partition.stop(&process.config, Flush::Now);
+    tokio::pin!(stopping);
+    let released = tokio::select! {
+        _ = &mut stopping => true,
+        () = renew(&mut lease, &term, &process.config.lease) => false,
+    };
     term.revoke();
-    match tokio::time::timeout(CALL, lease.release()).await {
+    if !released {
+        warn!(partition = number, "the lease was lost while draining");
+        stopping.await;
+        return;
+    }
+    match timeout(CALL, lease.release()).await {
         Ok(Ok(())) => info!(partition = number, "released a partition"),
         Ok(Err(error)) => {
-            debug!(partition = number, %error, "the lease was not released, it expires")
+            debug!(partition = number, %error, "the lease was not released, it expires");
         }
         Err(_elapsed) => debug!(partition = number, "the lease was not released, it expires"),
+    }
+}
+
+/// Records of a lost partition go on to the ledger, whoever owns it now: what was attempted is
+/// known then, and messages that come again here meanwhile are recognised.
+fn finish_later(process: &Arc<Process>, rest: Option<AbortOnDropHandle<()>>) {
+    if let Some(batcher) = rest {
+        let give_up = process.give_up.clone();
+        process.late.spawn(async move {
+            tokio::select! {
+                // An `Err` says that it has ended as well.
+                _ = batcher => {}
+                () = give_up.cancelled() => {}
+            }
+        });
     }
 }
 
@@ -275,7 +320,7 @@ async fn renew(lease: &mut Lease, term: &Term, config: &crate::config::Lease) {
     loop {
         tokio::time::sleep(pause).await;
         let before = Boot::now();
-        match tokio::time::timeout(CALL, lease.renew()).await {
+        match timeout(CALL, lease.renew()).await {
             Ok(Ok(())) => {
                 term.extend(before.after(config.good_for()));
                 pause = config.renew_every;

@@ -3,7 +3,7 @@
 //! Owns starting all of them in the right order. How they end is in [`crate::drain`]; whether the
 //! partition is ours is [`crate::ownership`]'s.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroU16;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,12 +13,13 @@ use ractor::{Actor as _, ActorRef};
 use tokio::sync::{Semaphore, broadcast, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use crate::attempt::{Engine, Opener};
 use crate::budget::Budget;
 use crate::config::Config;
 use crate::fanout::{self, Fanout};
+use crate::grip::Tokens;
 use crate::lane::machine::Share;
 use crate::memory::Memory;
 use crate::ownership::Term;
@@ -49,9 +50,23 @@ pub(crate) struct Process {
     pub(crate) brake: watch::Sender<bool>,
     pub(crate) time: Timebase,
     pub(crate) owned: Mutex<BTreeSet<u16>>,
+    /// What is in hand, by partition; outlives an ownership, since its records may.
+    pub(crate) memories: Mutex<HashMap<u16, Arc<Tokens>>>,
+    /// Batchers of partitions that were lost.
+    pub(crate) late: TaskTracker,
+    /// Ends them.
+    pub(crate) give_up: CancellationToken,
 }
 
 impl Process {
+    fn memory(&self, partition: u16) -> Arc<Tokens> {
+        let mut memories = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
+        let memory = memories
+            .entry(partition)
+            .or_insert_with(|| Arc::new(Memory::new(self.config.records.remember)));
+        Arc::clone(memory)
+    }
+
     /// Notes whether a partition is ours.
     pub(crate) fn owns(&self, partition: u16, ours: bool) {
         let mut owned = self.owned.lock().unwrap_or_else(PoisonError::into_inner);
@@ -105,7 +120,8 @@ pub(crate) struct Partition {
     pub(crate) number: u16,
     pub(crate) fanout: ActorRef<fanout::Msg>,
     pub(crate) fanout_task: JoinHandle<()>,
-    pub(crate) batcher: AbortOnDropHandle<()>,
+    /// `None` once it was given away.
+    pub(crate) batcher: Option<AbortOnDropHandle<()>>,
     pub(crate) pulls: JoinSet<()>,
     pub(crate) stop_pulling: CancellationToken,
     pub(crate) cut: CancellationToken,
@@ -158,7 +174,7 @@ impl Partition {
             brake: process.brake.subscribe(),
             stop: stop_pulling.clone(),
         };
-        let memory = Arc::new(Memory::new(process.config.records.remember));
+        let memory = process.memory(number);
         let mut pulls = JoinSet::new();
         pulls.spawn(pull::deliveries(source(), memory));
         pulls.spawn(pull::events(source()));
@@ -166,7 +182,7 @@ impl Partition {
             number,
             fanout,
             fanout_task,
-            batcher,
+            batcher: Some(batcher),
             pulls,
             stop_pulling,
             cut,

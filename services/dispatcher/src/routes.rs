@@ -6,6 +6,7 @@
 //! until a lane needs them, and are opened once for each version.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use hooklane_core::rules::token_bucket::Rate;
@@ -16,6 +17,7 @@ use tokio::sync::{broadcast, watch};
 use tracing::{info, warn};
 
 use crate::attempt::{Opener, Target};
+use crate::budget::Standing;
 use crate::lane::machine::Settings;
 use crate::timebase::Now;
 
@@ -26,6 +28,8 @@ const BEHIND: usize = 1_024;
 pub(crate) struct Known {
     pub(crate) route: Route,
     target: OnceLock<Target>,
+    /// A [`Standing`]; shared by the endpoint's versions, and outlives its lane.
+    standing: Arc<AtomicU8>,
 }
 
 impl std::fmt::Debug for Known {
@@ -41,6 +45,21 @@ impl Known {
     /// What attempts need, opened at the first call.
     pub(crate) fn target(&self, opener: &Opener) -> &Target {
         self.target.get_or_init(|| opener.open(&self.route))
+    }
+
+    /// What the endpoint's last attempt has shown.
+    pub(crate) fn standing(&self) -> Standing {
+        match self.standing.load(Ordering::Relaxed) {
+            0 => Standing::Unknown,
+            1 => Standing::Answers,
+            _ => Standing::Hangs,
+        }
+    }
+
+    /// An attempt has ended with an answer, or in time without one, or not.
+    pub(crate) fn attempted(&self, timed_out: bool) {
+        let standing = if timed_out { 2 } else { 1 };
+        self.standing.store(standing, Ordering::Relaxed);
     }
 
     /// What the lane's machine needs.
@@ -126,10 +145,12 @@ impl Table {
         if known.is_some_and(|known| known.route.version >= route.version) {
             return;
         }
+        let standing = known.map_or_else(Arc::default, |known| Arc::clone(&known.standing));
         let endpoint = route.endpoint;
         let known = Arc::new(Known {
             route,
             target: OnceLock::new(),
+            standing,
         });
         routes.insert(endpoint, Arc::clone(&known));
         drop(routes);

@@ -11,7 +11,10 @@ pub(super) struct Answer {
     /// The first bytes.
     pub(super) body: Vec<u8>,
     end: End,
+    sent_again: bool,
 }
+
+const SENT_AGAIN: &str = "a kept connection was closed, sent once more on a new one";
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum End {
@@ -67,15 +70,33 @@ impl Answer {
         }
     }
 
-    /// What there is to say about the body.
+    /// The request went out a second time within this attempt.
+    pub(super) fn sent_again(&mut self) {
+        self.sent_again = true;
+    }
+
+    /// What there is to say beside the answer itself.
     pub(super) fn note(&self) -> Option<String> {
-        let text = match self.end {
-            End::Whole => return None,
-            End::Cut => "the body was cut for the log",
-            End::Late => "the body did not end in time",
-            End::Broken => "the body broke off",
+        let body = match self.end {
+            End::Whole => None,
+            End::Cut => Some("the body was cut for the log"),
+            End::Late => Some("the body did not end in time"),
+            End::Broken => Some("the body broke off"),
         };
-        Some(text.to_owned())
+        match (self.sent_again, body) {
+            (false, None) => None,
+            (false, Some(body)) => Some(body.to_owned()),
+            (true, None) => Some(SENT_AGAIN.to_owned()),
+            (true, Some(body)) => Some(format!("{SENT_AGAIN}; {body}")),
+        }
+    }
+
+    /// The same where there is no answer but a reason.
+    pub(super) fn explain(&self, why: String) -> Option<String> {
+        Some(match self.sent_again {
+            false => why,
+            true => format!("{SENT_AGAIN}; {why}"),
+        })
     }
 }
 

@@ -23,6 +23,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::config::{Config, Restart};
+use crate::drain::Flush;
 use crate::ownership::Term;
 use crate::partition::Partition;
 use crate::{Parts, Service};
@@ -191,7 +192,7 @@ async fn what_a_failed_lane_held_is_recorded_and_the_next_delivery_starts_it_ane
     let records = bench.records(1).await;
     assert!(matches!(&records[&next], Record::Attempt(a) if a.status == Some(200)));
     let config = bench.config.clone();
-    bench.partition.stop(&config).await;
+    bench.partition.stop(&config, Flush::Now).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -215,5 +216,5 @@ async fn a_lane_that_fails_too_often_stays_down_and_its_deliveries_are_parked() 
     assert!(is_fault(&bench.records(1).await[&parked]));
     assert_eq!(bench.receiver.counts().arrived, arrived);
     let config = bench.config.clone();
-    bench.partition.stop(&config).await;
+    bench.partition.stop(&config, Flush::Now).await;
 }

@@ -311,7 +311,47 @@ async fn a_connection_that_is_never_accepted_times_out_early() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reused_connection_that_was_closed_costs_no_attempt() {
+async fn a_kept_connection_that_dies_without_an_answer_costs_no_attempt() {
+    // Takes the second request of every connection and closes on it.
+    let requests = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&requests);
+    let closing = Raw::start(move |mut stream| {
+        let count = Arc::clone(&count);
+        async move {
+            read_request(&mut stream).await;
+            count.fetch_add(1, Ordering::Relaxed);
+            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+            let _ = stream.write_all(answer).await;
+            if read_request(&mut stream).await {
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    })
+    .await;
+    let bench = Bench::start().await;
+    let route = bench.endpoint(&closing.url()).await;
+    let running = bench.dispatcher(Config::default());
+    let mut notes = Vec::new();
+    for _ in 0..2 {
+        let delivery = bench.deliver(&route).await;
+        let attempt = bench.recorded.attempt(&delivery).await;
+        assert_eq!((attempt.verdict, attempt.number), (Verdict::Sent, 1));
+        notes.push(attempt.detail);
+    }
+    assert_eq!(notes[0], None);
+    assert!(
+        notes[1].as_ref().unwrap().contains("sent once more"),
+        "{notes:?}"
+    );
+    assert_eq!(
+        (requests.load(Ordering::Relaxed), closing.connections()),
+        (3, 2)
+    );
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kept_connection_that_was_closed_costs_no_attempt() {
     // Closes after each answer without saying so.
     let closing = Raw::start(|mut stream| async move {
         read_request(&mut stream).await;

@@ -63,8 +63,8 @@ pub(crate) async fn read_head(stream: &mut (impl AsyncRead + Unpin)) -> Vec<u8> 
     head
 }
 
-/// Reads a whole request with a `Content-Length`.
-pub(crate) async fn read_request(stream: &mut (impl AsyncRead + Unpin)) {
+/// Reads a whole request with a `Content-Length`; `false` where none came.
+pub(crate) async fn read_request(stream: &mut (impl AsyncRead + Unpin)) -> bool {
     let head = read_head(stream).await;
     let head = String::from_utf8_lossy(&head).to_ascii_lowercase();
     let length = head
@@ -73,7 +73,7 @@ pub(crate) async fn read_request(stream: &mut (impl AsyncRead + Unpin)) {
         .and_then(|length| length.trim().parse().ok())
         .unwrap_or(0);
     let mut body = vec![0; length];
-    let _ = stream.read_exact(&mut body).await;
+    !head.is_empty() && stream.read_exact(&mut body).await.is_ok()
 }
 
 /// Waits until the other side is gone.

@@ -177,3 +177,34 @@ async fn a_crash_before_the_record_is_safe_sends_again_with_the_same_id() {
     bench.recorded.attempt(&delivery).await;
     running.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broker_away_longer_than_the_lease_causes_no_second_attempt() {
+    let bench = Bench::start().await;
+    let receiver = Receiver::start().await.unwrap();
+    receiver.script("/", [Reply::status(200).after(Duration::from_millis(500))]);
+    let route = bench.endpoint(&receiver.url("/")).await;
+    let running = bench.dispatcher(Config::default());
+    let delivery = bench.deliver(&route).await;
+    receiver.wait_for(1, SOON).await.unwrap();
+    bench.server.kill9().await.unwrap();
+    receiver.wait_idle(SOON).await.unwrap();
+    wait::until("the partitions to be lost", SOON, || async {
+        running.handle.owned().is_empty()
+    })
+    .await
+    .unwrap();
+    bench.server.restart().await.unwrap();
+    let attempt = bench.recorded.attempt(&delivery).await;
+    assert_eq!((attempt.status, attempt.number), (Some(200), 1));
+    wait::until("the partitions to be owned again", SOON, || async {
+        running.handle.owned().len() == 2
+    })
+    .await
+    .unwrap();
+    bench.deliveries_settled().await;
+    let next = bench.deliver(&route).await;
+    bench.recorded.attempt(&next).await;
+    assert_eq!(receiver.counts().arrived, 2);
+    running.stop().await;
+}

@@ -12,6 +12,7 @@ mod pace;
 mod stats;
 mod writer;
 
+use hooklane_core::error::ErrorCode;
 use hooklane_nats::Client;
 use hooklane_store::Store;
 use tokio::task::JoinSet;
@@ -27,6 +28,16 @@ pub enum Error {
     /// One of its tasks panicked.
     #[error("a task of the recorder ended early: {0}")]
     Task(#[from] tokio::task::JoinError),
+}
+
+impl Error {
+    /// What kind of fault it is.
+    #[must_use]
+    pub const fn code(&self) -> ErrorCode {
+        match self {
+            Self::Task(_) => ErrorCode::Internal,
+        }
+    }
 }
 
 /// Writes records and keeps house, until it is told to stop.

@@ -15,6 +15,7 @@ mod stats;
 mod sweep;
 mod topup;
 
+use hooklane_core::error::ErrorCode;
 use hooklane_nats::Client;
 use hooklane_store::Store;
 use tokio_util::sync::CancellationToken;
@@ -31,6 +32,17 @@ pub enum Error {
     /// The broker client has no partitions.
     #[error("[nats] partitions is 0: give 1 to 256")]
     NoPartitions,
+}
+
+impl Error {
+    /// What kind of fault it is.
+    #[must_use]
+    pub const fn code(&self) -> ErrorCode {
+        match self {
+            Self::Task(_) => ErrorCode::Internal,
+            Self::NoPartitions => ErrorCode::Config,
+        }
+    }
 }
 
 /// Puts work back, until it is told to stop.

@@ -3,8 +3,9 @@
 //! Two measures, because each is blind where the other sees. The mean duration of attempts says
 //! what the slots allow, also for a lane that has had little to do; a single attempt that hangs
 //! among fast ones spoils it. The recent rate of endings says what the lane does in fact, but
-//! only while it has work. The estimate is the greater of the two, and never less than the free
-//! slots.
+//! only while it has work, and attempts that end together look like a rate that the slots can't
+//! keep up: it counts for no more than the slots allow at the mean duration of what has ended. The
+//! estimate is the greater of the two, and never less than the free slots.
 
 use std::time::Duration;
 
@@ -64,7 +65,9 @@ impl Pace {
         } else {
             0.0
         };
+        let ended = self.mean.unwrap_or(UNKNOWN).max(1e-6);
         let by_rate = self.recent_at(now) / MEMORY * horizon;
+        let by_rate = by_rate.min(f64::from(cap) * horizon / ended);
         // Casts of floats saturate.
         (by_slots.max(by_rate) as u32).max(free)
     }
@@ -115,11 +118,22 @@ mod tests {
     fn one_straggler_does_not_stop_a_fast_lane() {
         let mut pace = Pace::new(ms(0));
         for n in 0..4000 {
-            pace.ended(ms(n), ms(5), false);
+            pace.ended(ms(n), ms(2), false);
         }
         let ages = vec![ms(9_000), ms(1)];
         let room = pace.starts_within(HORIZON, ms(4_000), 2, 2, ages.into_iter());
         assert!(room > 5_000, "{room}");
+    }
+
+    #[test]
+    fn slow_attempts_that_end_together_promise_no_more_than_their_slots() {
+        let mut pace = Pace::new(ms(0));
+        for _ in 0..256 {
+            pace.ended(ms(10_000), ms(10_000), false);
+        }
+        let ages = vec![ms(0); 256];
+        let room = pace.starts_within(HORIZON, ms(10_000), 256, 256, ages.into_iter());
+        assert_eq!(room, 256);
     }
 
     #[test]

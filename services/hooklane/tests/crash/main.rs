@@ -9,7 +9,8 @@
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
-    reason = "tests; the seed comes from the environment"
+    clippy::print_stdout,
+    reason = "tests; the seed comes from the environment and is printed"
 )]
 
 mod judge;
@@ -23,11 +24,23 @@ static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn twenty_kills_under_load_lose_nothing_and_repeat_only_what_was_under_way() {
     let _turn = TURN.lock().await;
-    Storm { kills: 20, wipes: 0 }.run().await.unwrap();
+    Storm {
+        kills: 20,
+        wipes: 0,
+    }
+    .run()
+    .await
+    .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wiping_the_jetstream_store_three_times_in_between_loses_nothing_either() {
     let _turn = TURN.lock().await;
-    Storm { kills: 20, wipes: 3 }.run().await.unwrap();
+    Storm {
+        kills: 20,
+        wipes: 3,
+    }
+    .run()
+    .await
+    .unwrap();
 }

@@ -126,7 +126,10 @@ async fn start(events: u32) -> Result<Bench> {
         .set("dispatcher.lease.max_age", "\"2s\"")
         .set("dispatcher.lease.renew_every", "\"500ms\"")
         .set("dispatcher.lease.balance_every", "\"200ms\"")
-        .set("retry.delays", "[\"1s\", \"1s\", \"1s\", \"2s\", \"2s\", \"2s\", \"2s\"]");
+        .set(
+            "retry.delays",
+            "[\"1s\", \"1s\", \"1s\", \"2s\", \"2s\", \"2s\", \"2s\"]",
+        );
     let setting = Setting {
         binary: PathBuf::from(env!("CARGO_BIN_EXE_hooklane")),
         // Nobody cuts the power here.

@@ -30,6 +30,7 @@
 pub(crate) mod copies;
 pub(crate) mod door;
 pub(crate) mod room;
+mod supervise;
 #[cfg(test)]
 mod tests;
 
@@ -43,21 +44,20 @@ use hooklane_proto::record::ParkReason;
 use hooklane_proto::room::{Reply, Request, Room};
 use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::sync::oneshot;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tracing::{error, info, warn};
 
-use crate::attempt::interrupted;
 use crate::grip::nak_all;
 use crate::lane::gauge::Gauge;
 use crate::lane::hand::{Hand, Held};
 use crate::lane::settle::{after_fault, park};
 use crate::lane::{self, Lane};
 use crate::partition::Context;
-use crate::records::{Entry, Owner};
 use crate::routes::Known;
 use copies::{Decision, HeldEvent, Job};
 use door::{Backlog, Door};
 use room::Collector;
+use supervise::Told;
 
 /// A lane without room is asked for a fresh look at most this often.
 const REFRESH: Duration = Duration::from_millis(100);
@@ -92,11 +92,25 @@ pub(crate) enum Msg {
     PanicLane(EndpointId),
 }
 
+/// The way to a fan-out.
+pub(crate) type Ref = ActorRef<Msg>;
+
+/// Why a fan-out can't be started.
+pub(crate) type StartError = ractor::SpawnErr;
+
 /// The actor.
-pub(crate) struct Fanout;
+struct Fanout;
+
+/// Starts a partition's fan-out; its task ends with it.
+///
+/// # Errors
+/// [`StartError`], which none of its own doing causes.
+pub(crate) async fn start(context: Arc<Context>) -> Result<(Ref, JoinHandle<()>), StartError> {
+    Fanout::spawn(None, Fanout, context).await
+}
 
 /// The actor's state.
-pub(crate) struct State {
+struct State {
     context: Arc<Context>,
     lanes: HashMap<EndpointId, Slot>,
     endpoints: HashMap<ActorId, EndpointId>,
@@ -272,11 +286,7 @@ impl State {
         self.fences.insert(fence);
         let (context, fanout) = (Arc::clone(&self.context), myself.clone());
         self.publishing.spawn(async move {
-            let mut told = Told {
-                fence,
-                lost: Vec::new(),
-                fanout,
-            };
+            let mut told = Told::new(fence, fanout);
             told.lost = copies::publish(context, jobs).await;
         });
     }
@@ -418,57 +428,6 @@ impl State {
         }
     }
 
-    /// A lane has failed: records what it held, and keeps it down if that happens too often.
-    fn failed(&mut self, actor: ActorId, reason: &str) {
-        let Some(endpoint) = self.endpoints.remove(&actor) else {
-            return;
-        };
-        let now = self.context.time.now();
-        let restart = &self.context.config.restart;
-        let Some(slot) = self.lanes.get_mut(&endpoint) else {
-            return;
-        };
-        slot.failures.push_back(now);
-        while slot
-            .failures
-            .front()
-            .is_some_and(|&at| now.saturating_sub(at) > restart.within)
-        {
-            slot.failures.pop_front();
-        }
-        let count = slot.failures.len();
-        let down = count > restart.max as usize;
-        if down {
-            slot.down_until = Some(now + restart.down);
-        }
-        error!(%endpoint, reason, count, down, "a lane failed");
-        if let Some(running) = slot.lane.take() {
-            let held: Vec<Held> = running.hand.lock().drain().map(|(_, held)| held).collect();
-            for held in held {
-                self.context.recorder.settle(self.leftover(held));
-            }
-        }
-        if self.draining.is_some() {
-            self.lanes.remove(&endpoint);
-        }
-    }
-
-    /// The record of a delivery that a failed lane held.
-    fn leftover(&self, mut held: Held) -> Entry {
-        match held.flight.take().filter(lane::hand::Flight::is_begun) {
-            Some(flight) => {
-                let why = "the lane failed while the attempt was under way";
-                let schedule = self.context.engine.schedule();
-                let record = interrupted(&held.delivery, flight.started_at, why, schedule);
-                Entry {
-                    record,
-                    owner: Owner::Ack(held.grip),
-                }
-            }
-            None => park(held, ParkReason::Fault, Some(after_fault())),
-        }
-    }
-
     fn drain(&mut self, done: oneshot::Sender<()>) {
         info!(
             partition = self.context.partition,
@@ -496,24 +455,5 @@ impl State {
                 "nobody waited for the drain"
             );
         }
-    }
-}
-
-/// The duty to tell that a publishing task has ended, however it ends.
-struct Told {
-    fence: u64,
-    lost: Vec<EndpointId>,
-    fanout: ActorRef<Msg>,
-}
-
-impl Drop for Told {
-    fn drop(&mut self) {
-        let lost = std::mem::take(&mut self.lost);
-        let message = Msg::Published {
-            fence: self.fence,
-            lost,
-        };
-        // A fan-out that is gone has no use for it.
-        let _ = self.fanout.cast(message);
     }
 }

@@ -14,19 +14,19 @@ pub(crate) mod hand;
 mod inbox;
 pub(crate) mod machine;
 pub(crate) mod settle;
+mod timer;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hooklane_core::{clock, trace};
+use hooklane_core::clock;
 use hooklane_proto::id::EndpointId;
-use hooklane_proto::record::{ParkReason, Record, Verdict};
+use hooklane_proto::record::ParkReason;
 use hooklane_proto::room::Room;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::task::JoinSet;
-use tokio_util::task::AbortOnDropHandle;
-use tracing::{Instrument as _, debug, error, info_span};
+use tracing::{Instrument as _, error, info_span};
 
 use crate::budget::{Slot, Standing, Waiter};
 use crate::fanout;
@@ -40,6 +40,7 @@ use gauge::Gauge;
 use hand::{Flight, Hand, Held};
 use inbox::{Ender, Ending, Inbox};
 use machine::{Arrival, Effects, End, Input, Limits, Machine, Settle, Share, Ticket};
+use timer::Timer;
 
 pub(crate) use settle::park;
 
@@ -105,13 +106,6 @@ pub(crate) struct State {
     draining: bool,
     idle_since: Duration,
     timer: Timer,
-}
-
-/// The one timer. A message of an earlier generation means nothing.
-#[derive(Default)]
-struct Timer {
-    generation: u64,
-    armed: Option<(Duration, AbortOnDropHandle<()>)>,
 }
 
 /// Wakes a lane that waits for a permit.
@@ -185,10 +179,10 @@ impl Actor for Lane {
             Msg::Ended => state.ended(now),
             Msg::Settings(known) => state.learn(now, known),
             Msg::Wake(generation) => {
-                if generation != state.timer.generation {
+                if generation != state.timer.generation() {
                     return Ok(());
                 }
-                state.timer.armed = None;
+                state.timer.fired();
                 state.tell(now);
                 state.consider_eviction(now);
                 state.step(now, Input::Tick)
@@ -234,7 +228,7 @@ impl State {
                     .settle(park(held, ParkReason::NoRoom, None));
                 continue;
             }
-            held.span = lane_span(&held);
+            held.span = settle::span(&held);
             self.next_ticket += 1;
             let ticket = Ticket(self.next_ticket);
             arrivals.push(Arrival {
@@ -275,7 +269,7 @@ impl State {
         match ending {
             Ending::Made(made) => {
                 let crate::attempt::Made { record, end } = *made;
-                let reason = terminal(&record, &held);
+                let reason = settle::terminal(&record, &held);
                 held.grip.resize(record.size_hint());
                 let owner = match reason {
                     Some(reason) => Owner::Term(held.grip, reason),
@@ -485,64 +479,6 @@ impl State {
             now.at + LOOK
         };
         let at = wake_at.map_or(look, |at| at.min(look));
-        self.timer.arm(myself, &self.context, at);
+        self.timer.arm(myself, at, self.context.time.instant(at));
     }
-}
-
-impl Timer {
-    /// Wakes the lane at that time or a little earlier.
-    fn arm(&mut self, lane: &ActorRef<Msg>, context: &Context, at: Duration) {
-        if self.armed.as_ref().is_some_and(|(armed, _)| *armed <= at) {
-            return;
-        }
-        self.generation += 1;
-        let generation = self.generation;
-        let lane = lane.clone();
-        let until = context.time.instant(at);
-        let task = tokio::spawn(async move {
-            tokio::time::sleep_until(until).await;
-            if lane.cast(Msg::Wake(generation)).is_err() {
-                debug!("a timer outlived its lane");
-            }
-        });
-        self.armed = Some((at, AbortOnDropHandle::new(task)));
-    }
-}
-
-/// A first drive continues the event's trace; a later one is a trace of its own, linked to it.
-fn lane_span(held: &Held) -> tracing::Span {
-    let delivery = &held.delivery;
-    let span = info_span!(
-        parent: None,
-        "lane",
-        message = %delivery.key.message,
-        endpoint = %delivery.key.endpoint,
-        drive = delivery.drive
-    );
-    if let Some(context) = &delivery.trace {
-        if delivery.drive == 1 {
-            trace::set_parent(&span, context);
-        } else {
-            trace::link(&span, context);
-        }
-    }
-    span
-}
-
-/// Why the message is terminated, where the attempt was the series' last.
-fn terminal(record: &Record, held: &Held) -> Option<String> {
-    let Record::Attempt(attempt) = record else {
-        return None;
-    };
-    let Verdict::Failed { reason } = attempt.verdict else {
-        return None;
-    };
-    let key = held.delivery.key;
-    Some(format!(
-        "{}: {} for {}, series {}",
-        reason.as_str(),
-        key.message,
-        key.endpoint,
-        held.delivery.series
-    ))
 }

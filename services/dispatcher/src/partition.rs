@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hooklane_core::rules::partition::partition;
 use hooklane_nats::{Client, Publisher};
-use ractor::{Actor as _, ActorRef};
 use tokio::sync::{Semaphore, broadcast, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -18,7 +17,7 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use crate::attempt::{Engine, Opener};
 use crate::budget::Budget;
 use crate::config::Config;
-use crate::fanout::{self, Fanout};
+use crate::fanout;
 use crate::grip::Tokens;
 use crate::lane::machine::Share;
 use crate::memory::Memory;
@@ -118,7 +117,7 @@ impl Context {
 /// A partition that runs.
 pub(crate) struct Partition {
     pub(crate) number: u16,
-    pub(crate) fanout: ActorRef<fanout::Msg>,
+    pub(crate) fanout: fanout::Ref,
     pub(crate) fanout_task: JoinHandle<()>,
     /// `None` once it was given away.
     pub(crate) batcher: Option<AbortOnDropHandle<()>>,
@@ -137,7 +136,7 @@ impl Partition {
         process: &Arc<Process>,
         number: u16,
         term: Term,
-    ) -> Result<Self, ractor::SpawnErr> {
+    ) -> Result<Self, fanout::StartError> {
         let (recorder, batcher) =
             records::channel(number, process.records.clone(), &process.config);
         let cut = CancellationToken::new();
@@ -159,7 +158,7 @@ impl Partition {
         });
         // Before the lanes read the table, so that no change falls between.
         let changes = process.table.changes();
-        let (fanout, fanout_task) = Fanout::spawn(None, Fanout, Arc::clone(&context)).await?;
+        let (fanout, fanout_task) = fanout::start(Arc::clone(&context)).await?;
         let batcher = AbortOnDropHandle::new(tokio::spawn(batcher.run()));
         let mut helpers = JoinSet::new();
         helpers.spawn(room::serve(process.nats.clone(), number, fanout.clone()));
@@ -198,7 +197,7 @@ async fn follow(
     mut changes: broadcast::Receiver<Arc<Known>>,
     partitions: NonZeroU16,
     number: u16,
-    fanout: ActorRef<fanout::Msg>,
+    fanout: fanout::Ref,
 ) {
     loop {
         let message = match changes.recv().await {

@@ -12,14 +12,13 @@ use hooklane_nats::{AckToken, Incoming, PullConfig, Puller};
 use hooklane_proto::delivery::Delivery;
 use hooklane_proto::event::Event;
 use hooklane_proto::subject;
-use ractor::ActorRef;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{Span, debug, warn};
 
 use crate::attempt::drive;
-use crate::fanout::Msg;
 use crate::fanout::copies::HeldEvent;
+use crate::fanout::{self, Msg};
 use crate::grip::{Grip, Tokens};
 use crate::lane::hand::Held;
 use crate::memory::Seen;
@@ -35,7 +34,7 @@ const OVERHEAD: usize = 1 << 10;
 /// Two sources with a common way of pulling.
 pub(crate) struct Source {
     pub(crate) context: Arc<Context>,
-    pub(crate) fanout: ActorRef<Msg>,
+    pub(crate) fanout: fanout::Ref,
     pub(crate) brake: watch::Receiver<bool>,
     pub(crate) stop: CancellationToken,
 }

@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use hooklane_nats::{Client, Request};
 use hooklane_proto::{room, subject};
-use ractor::ActorRef;
 use tokio::sync::oneshot;
 use tracing::debug;
 
-use crate::fanout::Msg;
+use crate::fanout::{self, Msg};
 
 /// An answer later than this is of no use to the asker.
 const WITHIN: Duration = Duration::from_secs(1);
@@ -16,7 +15,7 @@ const WITHIN: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// Serves one partition until dropped.
-pub(crate) async fn serve(nats: Client, partition: u16, fanout: ActorRef<Msg>) {
+pub(crate) async fn serve(nats: Client, partition: u16, fanout: fanout::Ref) {
     loop {
         match nats.serve(subject::room(partition)).await {
             Ok(mut requests) => {
@@ -30,7 +29,7 @@ pub(crate) async fn serve(nats: Client, partition: u16, fanout: ActorRef<Msg>) {
     }
 }
 
-async fn answer(partition: u16, fanout: &ActorRef<Msg>, request: Request) {
+async fn answer(partition: u16, fanout: &fanout::Ref, request: Request) {
     let asked: room::Request = match serde_json::from_slice(&request.payload) {
         Ok(asked) => asked,
         Err(error) => {

@@ -4,20 +4,19 @@
 use std::sync::{Mutex, PoisonError};
 
 use hooklane_proto::room::{Reply, Room};
-use ractor::ActorRef;
 use tokio::sync::oneshot;
 
-use super::Msg;
+use super::{Msg, Ref};
 
 /// Gathers lanes' answers; each lane asked holds it, and dropping the last one sends it on.
 pub(crate) struct Collector {
     rooms: Mutex<Vec<Room>>,
     reply: Mutex<Option<oneshot::Sender<Reply>>>,
-    fanout: ActorRef<Msg>,
+    fanout: Ref,
 }
 
 impl Collector {
-    pub(super) fn new(fanout: ActorRef<Msg>, reply: oneshot::Sender<Reply>) -> Self {
+    pub(super) fn new(fanout: Ref, reply: oneshot::Sender<Reply>) -> Self {
         Self {
             rooms: Mutex::default(),
             reply: Mutex::new(Some(reply)),

@@ -190,7 +190,14 @@ async fn certificates_that_prove_nothing_are_refused() {
             "127.0.0.1",
             TLS,
         ),
-        ("H089", mutual, "localhost", TLS),
+        // With TLS 1.3 the server refuses after the handshake: its alert is read as an answer, or
+        // the connection is gone before the request is written.
+        (
+            "H089",
+            mutual,
+            "localhost",
+            Expect::EitherError("tls", "reset"),
+        ),
     ];
     let mut servers = Vec::new();
     let mut rows = Vec::new();

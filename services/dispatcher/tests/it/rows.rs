@@ -14,6 +14,8 @@ pub(crate) enum Expect {
     Retry(u16),
     /// Again by the schedule after no answer, with this error class.
     Error(&'static str),
+    /// As `Error`, with either class: which of two events comes first is up to the network.
+    EitherError(&'static str, &'static str),
     /// Failed as gone.
     Gone,
 }
@@ -82,6 +84,9 @@ fn check(row: &Row, attempt: &Attempt) {
         Expect::Sent(status) => seen == (Some(status), None) && attempt.verdict == Verdict::Sent,
         Expect::Retry(status) => seen == (Some(status), None) && retries,
         Expect::Error(class) => seen == (None, Some(class)) && retries,
+        Expect::EitherError(one, other) => {
+            seen.0.is_none() && retries && (seen.1 == Some(one) || seen.1 == Some(other))
+        }
         Expect::Gone => {
             seen == (Some(410), None) && matches!(attempt.verdict, Verdict::Failed { .. })
         }

@@ -62,33 +62,38 @@ impl Faults {
     }
 }
 
-/// Pauses between polls: short after something was found, doubling while nothing is.
+/// Pauses between polls grow with the silence: one lasts an eighth of the time in which nothing was
+/// found, so an event is late by at most an eighth of the silence before it.
 #[derive(Debug)]
 pub(crate) struct Polls {
     min: Duration,
     max: Duration,
-    next: Duration,
+    /// Paused since something was found.
+    silence: Duration,
 }
+
+/// One pause is this part of the silence.
+const PART: u32 = 8;
 
 impl Polls {
     pub(crate) fn new(min: Duration, max: Duration) -> Self {
         Self {
             min,
             max,
-            next: min,
+            silence: Duration::ZERO,
         }
     }
 
     /// Something was found; the pause before looking for more.
     pub(crate) fn found(&mut self) -> Duration {
-        self.next = self.min;
+        self.silence = Duration::ZERO;
         self.min
     }
 
     /// Nothing was found; the pause before looking again.
     pub(crate) fn nothing(&mut self) -> Duration {
-        let pause = self.next;
-        self.next = (pause * 2).min(self.max);
+        let pause = (self.silence / PART).max(self.min).min(self.max);
+        self.silence = self.silence.saturating_add(pause);
         pause
     }
 }
@@ -98,11 +103,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn polls_slow_down_while_nothing_is_found() {
+    fn polls_slow_down_with_the_silence() {
         let ms = Duration::from_millis;
-        let mut polls = Polls::new(ms(5), ms(30));
-        let pauses: Vec<_> = (0..5).map(|_| polls.nothing()).collect();
-        assert_eq!(pauses, [5, 10, 20, 30, 30].map(ms));
+        let mut polls = Polls::new(ms(5), ms(250));
+        let mut silence = Duration::ZERO;
+        while silence < ms(40) {
+            assert_eq!(polls.nothing(), ms(5));
+            silence += ms(5);
+        }
+        let mut count = 0;
+        while silence < ms(2_000) {
+            let pause = polls.nothing();
+            assert_eq!(pause, silence / PART);
+            silence += pause;
+            count += 1;
+        }
+        assert!((30..40).contains(&count), "{count} polls in two seconds");
+        assert_eq!(polls.nothing(), ms(250));
         assert_eq!(polls.found(), ms(5));
         assert_eq!(polls.nothing(), ms(5));
     }

@@ -33,7 +33,8 @@ pub struct Source {
     /// The pause after a poll that found something, 1 ms to 1 min.
     #[serde(with = "humantime_serde")]
     pub poll_min: Duration,
-    /// The longest pause between polls; pauses double up to it while nothing is found. Up to 1 h.
+    /// The longest pause between polls; a pause grows up to it to an eighth of the time in which nothing
+    /// was found. Up to 1 h.
     #[serde(with = "humantime_serde")]
     pub poll_max: Duration,
     /// Whether to listen for the table's wake-up trigger, which has to be enabled for it.

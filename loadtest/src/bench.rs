@@ -4,11 +4,12 @@
 //! Owns starting the parts, warming up and waiting. Does not own what is written when, nor what
 //! should come of it: that is the shapes' and the crash tests'.
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use hooklane_core::clock;
 use hooklane_proto::id::EndpointId;
 use hooklane_store::Store;
@@ -70,6 +71,16 @@ pub struct Events {
     pub from: u32,
     /// The one after the last.
     pub to: u32,
+}
+
+/// The first arrival of a delivery.
+struct Arrival {
+    ordinal: u32,
+    endpoint: u32,
+    /// When its commit began, in microseconds since the run began.
+    began: u64,
+    /// How long after that it arrived.
+    micros: u64,
 }
 
 /// The running parts.
@@ -264,31 +275,67 @@ impl Bench {
     /// From the beginning of the commit to the first arrival, for healthy and hanging endpoints.
     #[must_use]
     pub fn latencies(&self, events: Events, hanging: impl Fn(u32) -> bool) -> (Latency, Latency) {
+        let (mut healthy, mut hung) = (Latency::default(), Latency::default());
+        for arrival in self.arrivals(events) {
+            if hanging(arrival.endpoint) {
+                hung.record(arrival.micros);
+            } else {
+                healthy.record(arrival.micros);
+            }
+        }
+        (healthy, hung)
+    }
+
+    /// Writes the time of each delivery of a phase beside the logs, where these are kept.
+    ///
+    /// # Errors
+    /// Where the file can't be written.
+    pub fn keep_arrivals(&self, phase: &str, events: Events) -> Result<()> {
+        let Some(dir) = self.system.kept() else {
+            return Ok(());
+        };
+        let path = dir.join(format!("{}.csv", phase.replace(' ', "-")));
+        let mut text = String::from("began_us,latency_us,endpoint,consumer\n");
+        for arrival in self.arrivals(events) {
+            let Arrival {
+                ordinal,
+                endpoint,
+                began,
+                micros,
+            } = arrival;
+            let consumer = self.plan.consumer_of(ordinal);
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "{began},{micros},{endpoint},{consumer}");
+        }
+        std::fs::create_dir_all(dir)
+            .and_then(|()| std::fs::write(&path, text))
+            .with_context(|| format!("writing {}", path.display()))
+    }
+
+    /// The first arrival of each delivery that has arrived.
+    fn arrivals(&self, events: Events) -> impl Iterator<Item = Arrival> {
         let mut first = vec![u64::MAX; self.plan.slots()];
         for seen in self.receiver.log() {
             let slot = &mut first[seen.slot as usize];
             *slot = (*slot).min(seen.arrived);
         }
-        let (mut healthy, mut hung) = (Latency::default(), Latency::default());
-        for ordinal in events.from..events.to {
+        let of = move |ordinal, endpoint| {
+            let slot = self.plan.slot(ordinal, endpoint)?;
+            let arrived = first[slot as usize];
             let began = self.journal.began(ordinal);
-            for endpoint in self.plan.endpoints_of(self.plan.consumer_of(ordinal)) {
-                let arrived = self
-                    .plan
-                    .slot(ordinal, endpoint)
-                    .map_or(u64::MAX, |slot| first[slot as usize]);
-                if arrived == u64::MAX {
-                    continue;
-                }
-                let latency = arrived.saturating_sub(began);
-                if hanging(endpoint) {
-                    hung.record(latency);
-                } else {
-                    healthy.record(latency);
-                }
-            }
-        }
-        (healthy, hung)
+            (arrived != u64::MAX).then(|| Arrival {
+                ordinal,
+                endpoint,
+                began,
+                micros: arrived.saturating_sub(began),
+            })
+        };
+        (events.from..events.to)
+            .flat_map(|ordinal| {
+                let endpoints = self.plan.endpoints_of(self.plan.consumer_of(ordinal));
+                endpoints.map(move |endpoint| (ordinal, endpoint))
+            })
+            .filter_map(move |(ordinal, endpoint)| of(ordinal, endpoint))
     }
 
     /// Compares what was written, what arrived and what is recorded.

@@ -75,7 +75,7 @@ struct RunArgs {
     /// A setting of hooklane's, such as `relay.batch=500`; may be given several times.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
-    /// Keep the logs and the configuration in this directory.
+    /// Keep the logs, the configuration and the time of each delivery in this directory.
     #[arg(long)]
     keep_logs: Option<PathBuf>,
     /// Print one JSON object in place of tables.

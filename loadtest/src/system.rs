@@ -169,21 +169,35 @@ impl System {
         Ok(())
     }
 
-    /// Deletes everything that JetStream keeps, with nats-server down for that long only.
+    /// Stops nats-server; it stays down until [`System::wipe_jetstream`].
+    ///
+    /// # Errors
+    /// Where the server is not ours.
+    pub async fn stop_nats(&self) -> Result<()> {
+        self.with_nats(|nats| {
+            nats.stop();
+            Ok(())
+        })
+        .await
+    }
+
+    /// Deletes everything that JetStream keeps and starts nats-server on the same port.
     ///
     /// # Errors
     /// Where nats-server does not come up again.
     pub async fn wipe_jetstream(&self) -> Result<()> {
+        self.with_nats(|nats| nats.wipe_store().context("wiping the JetStream store"))
+            .await
+    }
+
+    async fn with_nats(
+        &self,
+        act: impl FnOnce(&hooklane_local::Nats) -> Result<()> + Send + 'static,
+    ) -> Result<()> {
         let stack = Arc::clone(&self.stack);
-        tokio::task::spawn_blocking(move || {
-            stack
-                .nats()
-                .context("nats-server is not ours")?
-                .wipe_store()
-                .context("wiping the JetStream store")
-        })
-        .await
-        .context("wiping the JetStream store panicked")?
+        tokio::task::spawn_blocking(move || act(stack.nats().context("nats-server is not ours")?))
+            .await
+            .context("a step with nats-server panicked")?
     }
 
     /// Opens the ledger.
@@ -202,6 +216,12 @@ impl System {
     #[must_use]
     pub fn database_url(&self) -> &str {
         self.stack.database_url()
+    }
+
+    /// Where nats-server is.
+    #[must_use]
+    pub fn nats_url(&self) -> &str {
+        self.stack.nats_url()
     }
 
     /// Where files of the run are.
@@ -237,6 +257,12 @@ impl System {
         let text = String::from_utf8_lossy(&text);
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(LINES)..].join("\n")
+    }
+
+    /// Where logs are kept, if they are.
+    #[must_use]
+    pub fn kept(&self) -> Option<&Path> {
+        self.options.keep_logs.as_deref()
     }
 
     fn config_path(&self) -> PathBuf {

@@ -78,7 +78,7 @@ pub(super) async fn run(run: Run<'_>) -> Result<Report> {
 
     let mut phase = held
         .begun
-        .end(&bench, "backlog", waiting, &held.generated, |_| true);
+        .end(&bench, "backlog", waiting, &held.generated, |_| true)?;
     phase.healthy = bench
         .latencies(committed(&bench, beside), |_| false)
         .0

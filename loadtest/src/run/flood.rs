@@ -40,7 +40,7 @@ pub(super) async fn run(run: Run<'_>) -> Result<Report> {
     let generated = generated?;
     arrived?;
     bench.all_sent("recording").await?;
-    let phase = begun.end(&bench, shape.name(), events, &generated, |_| false);
+    let phase = begun.end(&bench, shape.name(), events, &generated, |_| false)?;
     let memory = begun.memory();
     drop(begun);
 

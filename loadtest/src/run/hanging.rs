@@ -95,7 +95,7 @@ async fn measured(
     bench.progress.show(name.to_owned());
     let generated = bench.generator.run(load, run.cancelled).await?;
     healthy_arrived(bench, events).await?;
-    let phase = begun.end(bench, name, events, &generated, hangs);
+    let phase = begun.end(bench, name, events, &generated, hangs)?;
     Ok((phase, begun.memory()))
 }
 

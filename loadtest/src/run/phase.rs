@@ -27,6 +27,9 @@ impl Begun {
     }
 
     /// What happened since. `hanging` says which endpoints are.
+    ///
+    /// # Errors
+    /// Where the arrivals are to be kept and can't be.
     pub(super) fn end(
         &self,
         bench: &Bench,
@@ -34,14 +37,15 @@ impl Begun {
         events: Events,
         generated: &Generated,
         hanging: impl Fn(u32) -> bool,
-    ) -> Phase {
+    ) -> Result<Phase> {
         let seconds = (bench.epoch.micros() - self.at) as f64 / 1e6;
         let cpu = Cpu::now(bench.system.pids()).since(self.cpu);
         let count = u64::from(events.to - events.from);
         let deliveries = count * u64::from(bench.plan.endpoints_each());
         let (healthy, hung) = bench.latencies(events, hanging);
         let cpu_per_thousand = cpu.per_thousand(deliveries);
-        Phase {
+        bench.keep_arrivals(name, events)?;
+        Ok(Phase {
             name,
             events: count,
             deliveries,
@@ -53,7 +57,7 @@ impl Begun {
             generator_late: generated.late.summary(),
             cpu_per_thousand,
             server_cpu_per_thousand: cpu_per_thousand.server_side(),
-        }
+        })
     }
 
     pub(super) fn memory(&self) -> MemoryReport {

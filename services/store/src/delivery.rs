@@ -4,6 +4,8 @@
 //! scheduler's.
 
 use chrono::{DateTime, Utc};
+pub use hooklane_core::rules::merge::DeliveryStatus;
+use hooklane_core::rules::merge::UnknownStatus;
 use hooklane_proto::delivery::DeliveryKey;
 use hooklane_proto::id::{EndpointId, MessageId};
 use hooklane_proto::token::ConsumerId;
@@ -11,64 +13,6 @@ use uuid::Uuid;
 
 use crate::manage::{Error, Kind, Page};
 use crate::{Error as Fault, Store};
-
-/// Where a delivery stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Status {
-    /// Somewhere in the broker.
-    Received,
-    /// Waiting in the ledger.
-    Stalled,
-    /// The endpoint took none; replayable.
-    Skipped,
-    /// Given up; replayable.
-    Failed,
-    /// Cancelled, by hand or with its endpoint.
-    Cancelled,
-    /// The endpoint took it.
-    Sent,
-}
-
-impl Status {
-    /// Every status.
-    pub const ALL: [Self; 6] = [
-        Self::Received,
-        Self::Stalled,
-        Self::Skipped,
-        Self::Failed,
-        Self::Cancelled,
-        Self::Sent,
-    ];
-
-    /// The name in the ledger and in output.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Received => "received",
-            Self::Stalled => "stalled",
-            Self::Skipped => "skipped",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-            Self::Sent => "sent",
-        }
-    }
-
-    /// Whether it is still on its way.
-    #[must_use]
-    pub const fn is_open(self) -> bool {
-        matches!(self, Self::Received | Self::Stalled)
-    }
-
-    pub(crate) fn read(text: &str) -> Result<Self, Fault> {
-        Self::ALL
-            .into_iter()
-            .find(|status| status.as_str() == text)
-            .ok_or_else(|| Fault::Unreadable {
-                doing: "reading a delivery",
-                problem: format!("`{text}` is no status"),
-            })
-    }
-}
 
 /// A message for one endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,7 +22,7 @@ pub struct Delivery {
     /// Whose endpoint it is.
     pub consumer: ConsumerId,
     /// Where it stands.
-    pub status: Status,
+    pub status: DeliveryStatus,
     /// The series of attempts, from 1.
     pub series: i32,
     /// The trip through the broker, from 1.
@@ -142,23 +86,27 @@ impl Row {
             failure_reason,
             settled_at,
         } = self;
-        let status = Status::read(&status)?;
+        let unreadable = |problem: String| Fault::Unreadable {
+            doing: "reading a delivery",
+            problem,
+        };
+        let status: DeliveryStatus = status
+            .parse()
+            .map_err(|error: UnknownStatus| unreadable(error.to_string()))?;
         Ok(Delivery {
             key: DeliveryKey {
                 accepted_at,
                 message: MessageId::from_uuid(message_id),
                 endpoint: EndpointId::from_uuid(endpoint_id),
             },
-            consumer: ConsumerId::new(&consumer_id).map_err(|error| Fault::Unreadable {
-                doing: "reading a delivery",
-                problem: error.to_string(),
-            })?,
+            consumer: ConsumerId::new(&consumer_id)
+                .map_err(|error| unreadable(error.to_string()))?,
             status,
             series,
             drive,
             attempts: attempt_count,
             counted,
-            next_attempt_at: status.is_open().then_some(next_attempt_at),
+            next_attempt_at: (!status.is_terminal()).then_some(next_attempt_at),
             deadline,
             faults,
             last_status,
@@ -177,7 +125,7 @@ pub struct Listing {
     /// Those to one endpoint.
     pub endpoint: Option<EndpointId>,
     /// Those with one status.
-    pub status: Option<Status>,
+    pub status: Option<DeliveryStatus>,
     /// Those accepted at or after this.
     pub since: Option<DateTime<Utc>>,
     /// Those behind this one, that is, before it in time.
@@ -210,15 +158,15 @@ pub async fn list(
             ORDER BY accepted_at DESC, message_id DESC, endpoint_id DESC LIMIT $8"#,
         listing.consumer.as_ref().map(ConsumerId::as_str),
         listing.endpoint.map(EndpointId::uuid),
-        listing.status.map(Status::as_str),
+        listing.status.map(DeliveryStatus::as_str),
         listing.since,
         after.map(|key| key.accepted_at),
         after.map(|key| key.message.uuid()),
         after.map(|key| key.endpoint.uuid()),
         i64::from(limit) + 1,
         // Said again with constants: only these find the indexes of open rows.
-        listing.status != Some(Status::Stalled),
-        listing.status != Some(Status::Received),
+        listing.status != Some(DeliveryStatus::Stalled),
+        listing.status != Some(DeliveryStatus::Received),
     )
     .fetch_all(store.pool())
     .await
@@ -308,17 +256,4 @@ async fn none_open(
             statuses.join(", ")
         )),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_status_is_read_back() {
-        for status in Status::ALL {
-            assert_eq!(Status::read(status.as_str()).unwrap(), status);
-        }
-        assert!(Status::read("lost").is_err());
-    }
 }

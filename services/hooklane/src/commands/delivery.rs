@@ -4,11 +4,12 @@ mod cursor;
 mod view;
 
 use chrono::{DateTime, Utc};
-use clap::{Subcommand, ValueEnum};
+use clap::Subcommand;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use hooklane_core::clock;
 use hooklane_proto::id::{EndpointId, MessageId};
 use hooklane_proto::token::ConsumerId;
-use hooklane_store::delivery::{self, Listing, Status};
+use hooklane_store::delivery::{self, DeliveryStatus, Listing};
 use hooklane_store::manage;
 use serde::Serialize;
 
@@ -30,8 +31,8 @@ pub(crate) enum Delivery {
         #[arg(long)]
         endpoint: Option<EndpointId>,
         /// Those with one status.
-        #[arg(long)]
-        status: Option<StatusName>,
+        #[arg(long, value_parser = status())]
+        status: Option<DeliveryStatus>,
         /// Those accepted since then: a time such as 2026-05-01T12:00:00Z, or an age such as 2h.
         #[arg(long, value_parser = since)]
         since: Option<DateTime<Utc>>,
@@ -53,27 +54,9 @@ pub(crate) enum Delivery {
 }
 
 /// A status, by name.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(crate) enum StatusName {
-    Received,
-    Stalled,
-    Skipped,
-    Failed,
-    Cancelled,
-    Sent,
-}
-
-impl From<StatusName> for Status {
-    fn from(name: StatusName) -> Self {
-        match name {
-            StatusName::Received => Self::Received,
-            StatusName::Stalled => Self::Stalled,
-            StatusName::Skipped => Self::Skipped,
-            StatusName::Failed => Self::Failed,
-            StatusName::Cancelled => Self::Cancelled,
-            StatusName::Sent => Self::Sent,
-        }
-    }
+fn status() -> impl TypedValueParser<Value = DeliveryStatus> {
+    PossibleValuesParser::new(DeliveryStatus::ALL.map(DeliveryStatus::as_str))
+        .try_map(|name| name.parse())
 }
 
 /// A time, or an age.
@@ -112,7 +95,6 @@ impl Delivery {
                 after,
                 limit,
             } => {
-                let status = status.map(Status::from);
                 let listing = Listing {
                     consumer,
                     endpoint,

@@ -72,7 +72,7 @@ fn branch_text(text: &mut String, branch: &Branch, last: bool) {
     }
     if let Some(next) = delivery
         .next_attempt_at
-        .filter(|_| delivery.status.is_open())
+        .filter(|_| !delivery.status.is_terminal())
     {
         let _ = write!(line, ", due {}", time(next));
     }

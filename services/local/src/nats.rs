@@ -4,7 +4,6 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -12,10 +11,10 @@ use nix::sys::signal::Signal;
 use crate::dir;
 use crate::error::{Doing, Error};
 use crate::port;
-use crate::process::{self, Process, Spec, Waited};
+use crate::process::{Handle, Process, Spec, Stop};
 
 const READY: Duration = Duration::from_secs(30);
-const STOP: Duration = Duration::from_secs(20);
+const STOP: &[Stop] = &[(Signal::SIGTERM, Duration::from_secs(20))];
 const CONNECT: Duration = Duration::from_millis(500);
 const PORT_TRIES: usize = 8;
 
@@ -54,7 +53,7 @@ pub struct Nats {
     name: String,
     port: u16,
     monitor: Option<u16>,
-    process: Mutex<Option<Process>>,
+    process: Handle,
     _lock: fs::File,
 }
 
@@ -76,7 +75,7 @@ impl Nats {
             name: format!("hooklane-{:016x}", port::random()),
             port: 0,
             monitor: None,
-            process: Mutex::new(None),
+            process: Handle::down(STOP),
             _lock: lock,
             dir,
         };
@@ -90,12 +89,11 @@ impl Nats {
             nats.monitor = options.monitor.then(port::free).transpose()?;
             nats.write_config(options)?;
             tries -= 1;
-            match nats.run() {
+            match nats.restart() {
                 // Somebody else took the port between our look and its bind.
                 Err(Error::Exited { .. }) if tries > 0 && !port::is_free(nats.port) => {}
                 Err(error) => return Err(error),
-                Ok(process) => {
-                    *nats.process() = Some(process);
+                Ok(()) => {
                     port::remember(&nats.dir, nats.port);
                     return Ok(nats);
                 }
@@ -124,10 +122,7 @@ impl Nats {
     /// Its process id, while it runs.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
-        self.process()
-            .as_ref()
-            .filter(|process| process.ended().is_none())
-            .map(Process::pid)
+        self.process.pid()
     }
 
     /// Its log.
@@ -138,16 +133,12 @@ impl Nats {
 
     /// Kills it as `kill -9` does; it stays down until [`Nats::restart`].
     pub fn kill9(&self) {
-        if let Some(process) = self.process().take() {
-            process.kill9();
-        }
+        self.process.kill9();
     }
 
     /// Stops it in order; kills it when that takes longer than 20 s. Does nothing when it is down.
     pub fn stop(&self) {
-        if let Some(process) = self.process().take() {
-            process.stop(Signal::SIGTERM, STOP);
-        }
+        self.process.stop();
     }
 
     /// Stops it (if it runs) and starts it on the same port and store.
@@ -156,12 +147,7 @@ impl Nats {
     ///
     /// When it can't be started or isn't ready in time.
     pub fn restart(&self) -> Result<(), Error> {
-        let mut held = self.process();
-        if let Some(process) = held.take() {
-            process.stop(Signal::SIGTERM, STOP);
-        }
-        *held = Some(self.run()?);
-        Ok(())
+        self.process.restart(|| self.run())
     }
 
     /// Stops it, deletes everything JetStream keeps, and starts it on the same port.
@@ -170,36 +156,23 @@ impl Nats {
     ///
     /// When the store can't be deleted or the server can't be started again.
     pub fn wipe_store(&self) -> Result<(), Error> {
-        let mut held = self.process();
-        if let Some(process) = held.take() {
-            process.stop(Signal::SIGTERM, STOP);
-        }
-        let store = self.store();
-        if store.exists() {
-            fs::remove_dir_all(&store).doing(|| format!("removing {}", store.display()))?;
-        }
-        *held = Some(self.run()?);
-        Ok(())
+        self.process.restart(|| {
+            let store = self.store();
+            if store.exists() {
+                fs::remove_dir_all(&store).doing(|| format!("removing {}", store.display()))?;
+            }
+            self.run()
+        })
     }
 
     /// Suspends it (`SIGSTOP`): connections stay open and nothing answers.
     pub fn suspend(&self) {
-        self.signal(Signal::SIGSTOP);
+        self.process.suspend();
     }
 
     /// Lets it go on after [`Nats::suspend`].
     pub fn resume(&self) {
-        self.signal(Signal::SIGCONT);
-    }
-
-    fn signal(&self, signal: Signal) {
-        if let Some(process) = self.process().as_ref() {
-            process.signal(signal);
-        }
-    }
-
-    fn process(&self) -> MutexGuard<'_, Option<Process>> {
-        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+        self.process.resume();
     }
 
     fn store(&self) -> PathBuf {
@@ -239,8 +212,8 @@ impl Nats {
     }
 
     fn run(&self) -> Result<Process, Error> {
-        let log = self.log_path();
-        let process = Process::spawn(&Spec {
+        let spec = Spec {
+            what: "nats-server",
             program: &self.program,
             args: vec![
                 "--config".to_owned(),
@@ -248,23 +221,10 @@ impl Nats {
             ],
             dir: &self.dir,
             account: None,
-            log: &log,
+            log: &self.log_path(),
             on_our_death: "KILL",
-        })
-        .doing(|| format!("starting {}", self.program.display()))?;
-        match process::wait_ready(&process, READY, || self.answers()) {
-            Waited::Ready => Ok(process),
-            Waited::Ended(status) => Err(Error::Exited {
-                what: "nats-server",
-                status: status.to_string(),
-                log: process::log_tail(&log),
-            }),
-            Waited::TooLong => Err(Error::NotReady {
-                what: "nats-server",
-                budget: READY,
-                log: process::log_tail(&log),
-            }),
-        }
+        };
+        Process::start(&spec, READY, |_| self.answers())
     }
 
     /// Whether the server that greets us on our port is ours: the name tells it from another

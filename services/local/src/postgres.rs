@@ -8,7 +8,6 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,14 +18,15 @@ use crate::account::Account;
 use crate::dir;
 use crate::error::{Doing, Error};
 use crate::port;
-use crate::process::{self, Process, Spec, Waited};
+use crate::process::{Handle, Process, Spec, Stop};
 use crate::psql::Psql;
 use crate::tools;
 
 /// Also the time a crash recovery may take.
 const READY: Duration = Duration::from_secs(60);
-const STOP: Duration = Duration::from_secs(30);
-const STOP_NOW: Duration = Duration::from_secs(5);
+/// A fast shutdown, which cuts connections, and then an immediate one.
+const STOP: &[Stop] = &[(Signal::SIGINT, Duration::from_secs(30)), STOP_NOW];
+const STOP_NOW: Stop = (Signal::SIGQUIT, Duration::from_secs(5));
 /// How long the backends of a killed server may take to notice and go.
 const PREDECESSOR: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(100);
@@ -63,7 +63,7 @@ pub struct Postgres {
     password: String,
     port: u16,
     options: PostgresOptions,
-    process: Mutex<Option<Process>>,
+    process: Handle,
     _lock: File,
 }
 
@@ -105,7 +105,7 @@ impl Postgres {
             password: String::new(),
             port: 0,
             options: options.clone(),
-            process: Mutex::new(None),
+            process: Handle::down(STOP),
             _lock: lock,
             dir,
         };
@@ -116,8 +116,8 @@ impl Postgres {
             None => port::free()?,
         };
         let until = Instant::now() + PREDECESSOR;
-        let process = loop {
-            match postgres.run(until) {
+        loop {
+            match postgres.process.restart(|| postgres.run(until)) {
                 // Somebody else took the port between our look and its bind.
                 Err(Error::Exited { .. })
                     if !port::is_free(postgres.port) && Instant::now() < until =>
@@ -126,8 +126,7 @@ impl Postgres {
                 }
                 other => break other?,
             }
-        };
-        *postgres.process() = Some(process);
+        }
         port::remember(&postgres.dir, postgres.port);
         let admin = Psql::new(&postgres.bin, &postgres.url_of("postgres"));
         let exists = format!("SELECT 1 FROM pg_database WHERE datname = '{NAME}'");
@@ -168,10 +167,7 @@ impl Postgres {
     /// Its process id, while it runs.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
-        self.process()
-            .as_ref()
-            .filter(|process| process.ended().is_none())
-            .map(Process::pid)
+        self.process.pid()
     }
 
     /// Its log.
@@ -182,17 +178,13 @@ impl Postgres {
 
     /// Kills it as `kill -9` does; it stays down until [`Postgres::restart`].
     pub fn kill9(&self) {
-        if let Some(process) = self.process().take() {
-            process.kill9();
-        }
+        self.process.kill9();
     }
 
     /// Stops it, cutting its connections; kills it when that takes longer than 35 s. Does nothing
     /// when it is down.
     pub fn stop(&self) {
-        if let Some(process) = self.process().take() {
-            stop(&process);
-        }
+        self.process.stop();
     }
 
     /// Stops it (if it runs) and starts it on the same port and data.
@@ -201,32 +193,18 @@ impl Postgres {
     ///
     /// When it can't be started or isn't ready in time.
     pub fn restart(&self) -> Result<(), Error> {
-        let mut held = self.process();
-        if let Some(process) = held.take() {
-            stop(&process);
-        }
-        *held = Some(self.run(Instant::now() + PREDECESSOR)?);
-        Ok(())
+        self.process
+            .restart(|| self.run(Instant::now() + PREDECESSOR))
     }
 
     /// Suspends its main process (`SIGSTOP`): it accepts no connection; open ones go on.
     pub fn suspend(&self) {
-        self.signal(Signal::SIGSTOP);
+        self.process.suspend();
     }
 
     /// Lets it go on after [`Postgres::suspend`].
     pub fn resume(&self) {
-        self.signal(Signal::SIGCONT);
-    }
-
-    fn signal(&self, signal: Signal) {
-        if let Some(process) = self.process().as_ref() {
-            process.signal(signal);
-        }
-    }
-
-    fn process(&self) -> MutexGuard<'_, Option<Process>> {
-        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+        self.process.resume();
     }
 
     fn data(&self) -> PathBuf {
@@ -319,34 +297,19 @@ impl Postgres {
     }
 
     fn run_once(&self) -> Result<Process, Error> {
-        let log = self.log_path();
-        let process = Process::spawn(&Spec {
+        let spec = Spec {
+            what: "postgres",
             program: &self.bin.join("postgres"),
             args: self.args(),
             dir: &self.dir,
             account: self.account.as_ref(),
-            log: &log,
+            log: &self.log_path(),
             // A fast shutdown where the data matters, an immediate one where it does not.
             on_our_death: if self.options.durable { "INT" } else { "QUIT" },
-        })
-        .doing(|| "starting postgres".to_owned())?;
-        match process::wait_ready(&process, READY, || self.is_ready(process.pid())) {
-            Waited::Ready => {
-                let probe = Psql::new(&self.bin, &self.url_of("postgres"));
-                probe.run("SELECT 1")?;
-                Ok(process)
-            }
-            Waited::Ended(status) => Err(Error::Exited {
-                what: "postgres",
-                status: status.to_string(),
-                log: process::log_tail(&log),
-            }),
-            Waited::TooLong => Err(Error::NotReady {
-                what: "postgres",
-                budget: READY,
-                log: process::log_tail(&log),
-            }),
-        }
+        };
+        let process = Process::start(&spec, READY, |process| self.is_ready(process.pid()))?;
+        Psql::new(&self.bin, &self.url_of("postgres")).run("SELECT 1")?;
+        Ok(process)
     }
 
     fn args(&self) -> Vec<String> {
@@ -421,17 +384,11 @@ impl Drop for Postgres {
     fn drop(&mut self) {
         if self.options.durable {
             self.stop();
-        } else if let Some(process) = self.process().take() {
+        } else {
             // Nobody needs this data again: an immediate shutdown, which still takes the
             // backends along, as a kill would not at once.
-            process.stop(Signal::SIGQUIT, STOP_NOW);
+            self.process.stop_by(&[STOP_NOW]);
         }
-    }
-}
-
-fn stop(process: &Process) {
-    if process.stop(Signal::SIGINT, STOP).is_none() {
-        process.stop(Signal::SIGQUIT, STOP_NOW);
     }
 }
 

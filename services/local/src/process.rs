@@ -23,6 +23,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::account::Account;
+use crate::error::{Doing, Error};
 use crate::tools;
 
 const POLL: Duration = Duration::from_millis(4);
@@ -30,6 +31,8 @@ const LOG_TAIL: u64 = 4_096;
 
 /// What to run and as whom.
 pub(crate) struct Spec<'a> {
+    /// What an error calls it.
+    pub(crate) what: &'static str,
     pub(crate) program: &'a Path,
     pub(crate) args: Vec<String>,
     pub(crate) dir: &'a Path,
@@ -49,7 +52,41 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    pub(crate) fn spawn(spec: &Spec<'_>) -> io::Result<Self> {
+    /// Starts a child and asks `ready` again and again until it says yes.
+    ///
+    /// # Errors
+    ///
+    /// When it can't be started, ends, or isn't ready within `budget`.
+    pub(crate) fn start(
+        spec: &Spec<'_>,
+        budget: Duration,
+        mut ready: impl FnMut(&Self) -> bool,
+    ) -> Result<Self, Error> {
+        let process = Self::spawn(spec).doing(|| format!("starting {}", spec.program.display()))?;
+        let until = Instant::now() + budget;
+        loop {
+            if let Some(status) = process.ended() {
+                return Err(Error::Exited {
+                    what: spec.what,
+                    status: status.to_string(),
+                    log: log_tail(spec.log),
+                });
+            }
+            if ready(&process) {
+                return Ok(process);
+            }
+            if Instant::now() >= until {
+                return Err(Error::NotReady {
+                    what: spec.what,
+                    budget,
+                    log: log_tail(spec.log),
+                });
+            }
+            thread::sleep(POLL);
+        }
+    }
+
+    fn spawn(spec: &Spec<'_>) -> io::Result<Self> {
         let log = File::options().create(true).append(true).open(spec.log)?;
         let mut command = match tools::setpriv() {
             Some(setpriv) => {
@@ -107,13 +144,13 @@ impl Process {
     }
 
     /// The exit status, when it has ended.
-    pub(crate) fn ended(&self) -> Option<ExitStatus> {
+    fn ended(&self) -> Option<ExitStatus> {
         self.child().try_wait().ok().flatten()
     }
 
     /// Sends `signal` unless the child has ended. The lock keeps its pid from being reaped and
     /// given to somebody else in between.
-    pub(crate) fn signal(&self, signal: Signal) {
+    fn signal(&self, signal: Signal) {
         let mut child = self.child();
         if let Ok(None) = child.try_wait()
             && let Ok(pid) = i32::try_from(self.pid)
@@ -123,7 +160,7 @@ impl Process {
     }
 
     /// Kills the child and everything in its process group, and reaps it.
-    pub(crate) fn kill9(&self) {
+    fn kill9(&self) {
         let mut child = self.child();
         if let Ok(None) = child.try_wait() {
             if let Ok(pid) = i32::try_from(self.pid) {
@@ -135,7 +172,7 @@ impl Process {
     }
 
     /// Sends `signal` and waits up to `budget` for the end.
-    pub(crate) fn stop(&self, signal: Signal, budget: Duration) -> Option<ExitStatus> {
+    fn stop(&self, signal: Signal, budget: Duration) -> Option<ExitStatus> {
         self.signal(signal);
         let until = Instant::now() + budget;
         loop {
@@ -161,36 +198,96 @@ impl Drop for Process {
     }
 }
 
-/// What became of waiting for a server.
-pub(crate) enum Waited {
-    Ready,
-    Ended(ExitStatus),
-    TooLong,
+/// The place of a server's child, which may be down: killed, stopped, or not started yet.
+///
+/// Whoever starts or stops the child holds the lock meanwhile, so that two callers never start
+/// two.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    process: Mutex<Option<Process>>,
+    stop: &'static [Stop],
 }
 
-/// Asks `ready` again and again until it says yes, the process ends or the budget is spent.
-pub(crate) fn wait_ready(
-    process: &Process,
-    budget: Duration,
-    mut ready: impl FnMut() -> bool,
-) -> Waited {
-    let until = Instant::now() + budget;
-    loop {
-        if let Some(status) = process.ended() {
-            return Waited::Ended(status);
+/// A signal, and how long the child may take to end after it.
+pub(crate) type Stop = (Signal, Duration);
+
+impl Handle {
+    /// One that is down. `stop` is how its child is stopped in order: each signal in turn until
+    /// it has ended, and a kill in the end.
+    pub(crate) const fn down(stop: &'static [Stop]) -> Self {
+        Self {
+            process: Mutex::new(None),
+            stop,
         }
-        if ready() {
-            return Waited::Ready;
+    }
+
+    /// The child's process id, while it runs.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.process()
+            .as_ref()
+            .filter(|process| process.ended().is_none())
+            .map(Process::pid)
+    }
+
+    /// Stops the child, if it runs, and puts the one in its place that `start` starts. When that
+    /// fails, the place is empty.
+    pub(crate) fn restart(
+        &self,
+        start: impl FnOnce() -> Result<Process, Error>,
+    ) -> Result<(), Error> {
+        let mut held = self.process();
+        end(held.take(), self.stop);
+        *held = Some(start()?);
+        Ok(())
+    }
+
+    /// Stops the child in order, if it runs.
+    pub(crate) fn stop(&self) {
+        self.stop_by(self.stop);
+    }
+
+    /// Stops the child, if it runs, by other signals than its usual ones.
+    pub(crate) fn stop_by(&self, stop: &[Stop]) {
+        end(self.process().take(), stop);
+    }
+
+    /// Kills the child and everything in its process group, if it runs.
+    pub(crate) fn kill9(&self) {
+        end(self.process().take(), &[]);
+    }
+
+    /// Suspends the child, if it runs.
+    pub(crate) fn suspend(&self) {
+        self.signal(Signal::SIGSTOP);
+    }
+
+    /// Lets a suspended child go on.
+    pub(crate) fn resume(&self) {
+        self.signal(Signal::SIGCONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(process) = self.process().as_ref() {
+            process.signal(signal);
         }
-        if Instant::now() >= until {
-            return Waited::TooLong;
-        }
-        thread::sleep(POLL);
+    }
+
+    fn process(&self) -> MutexGuard<'_, Option<Process>> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends a child by the first signal that does; what is left of it is killed.
+fn end(process: Option<Process>, stop: &[Stop]) {
+    if let Some(process) = process {
+        let _ = stop
+            .iter()
+            .find_map(|(signal, budget)| process.stop(*signal, *budget));
     }
 }
 
 /// The last lines of a log file, for an error.
-pub(crate) fn log_tail(path: &Path) -> String {
+fn log_tail(path: &Path) -> String {
     let read = || -> io::Result<String> {
         let mut file = File::open(path)?;
         let length = file.metadata()?.len();

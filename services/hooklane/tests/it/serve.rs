@@ -1,8 +1,6 @@
 //! `hooklane up` and the single services: starting, delivering, telling the truth about their
 //! health, and stopping.
 
-mod process;
-
 use std::time::Duration;
 
 use hooklane_testkit::nats::Server as Nats;
@@ -13,64 +11,8 @@ use hooklane_testkit::{Receiver, Reply};
 use tokio::time::Instant;
 
 use crate::bench::{Bench, KEY};
-use process::{Process, free_address, http};
-
-const BUDGET: Duration = Duration::from_secs(30);
-
-/// A ledger, a broker and a port of its own for health, with deliveries to this machine allowed.
-async fn system() -> (Bench, Nats, String) {
-    let nats = Nats::start().await.unwrap();
-    let mut bench = Bench::ledger().await;
-    let health = free_address();
-    bench.set("NATS_URL", nats.url());
-    bench.set("HOOKLANE__NATS__PARTITIONS", "2");
-    bench.set("HOOKLANE__HEALTH__LISTEN", health.as_str());
-    bench.set("HOOKLANE__TELEMETRY__FORMAT", "json");
-    allow_loopback(&mut bench);
-    (bench, nats, health)
-}
-
-fn allow_loopback(bench: &mut Bench) {
-    bench.set("HOOKLANE__ADDRESSES__ALLOW_HTTP", "true");
-    bench.set("HOOKLANE__ADDRESSES__ALLOW_CIDRS", r#"["127.0.0.0/8"]"#);
-}
-
-async fn ready(health: &str) {
-    until("the process to be ready", BUDGET, || async {
-        http(health, "/readyz")
-            .await
-            .is_some_and(|(status, _)| status == 200)
-    })
-    .await
-    .unwrap();
-}
-
-/// Commits an outbox row; its id.
-async fn write_row(bench: &Bench) -> String {
-    let id = bench
-        .database()
-        .psql(
-            "INSERT INTO hooklane.outbox_events (event_type, payload, consumer_id)
-             VALUES ('invoice.paid', '{\"n\":  1}', 'acme') RETURNING id",
-        )
-        .await
-        .unwrap();
-    id.lines().next().unwrap().to_owned()
-}
-
-async fn status_of(bench: &Bench, id: &str) -> String {
-    let shown = bench.json(&["message", "show", id]);
-    let status = &shown["messages"][0]["deliveries"][0]["status"];
-    status.as_str().unwrap_or_default().to_owned()
-}
-
-fn add_endpoint(bench: &Bench, url: &str) -> (String, String) {
-    bench.ok(&["consumer", "add", "acme"]);
-    bench.ok(&["event-type", "add", "invoice.paid"]);
-    let added = bench.json(&["endpoint", "add", "acme", url]);
-    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
-    (text(&added["endpoint"]["id"]), text(&added["secret"]))
-}
+use crate::process::{Process, free_address, http};
+use crate::system::{BUDGET, add_endpoint, ready, status_of, system, write_row};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn up_delivers_a_committed_row_and_stops_in_order() {

@@ -139,6 +139,28 @@ pub async fn open(store: &Store) -> Result<Open, Error> {
     })
 }
 
+/// The deliveries that are not ended: what a broker that lost everything would owe.
+///
+/// # Errors
+/// Where the database can't be reached or refuses.
+pub async fn not_ended(store: &Store) -> Result<Vec<(MessageId, EndpointId)>, Error> {
+    let rows: Vec<(Uuid, Uuid)> = sqlx::query_as(
+        "SELECT message_id, endpoint_id FROM hooklane.deliveries
+         WHERE status = 'received' UNION ALL
+         SELECT message_id, endpoint_id FROM hooklane.deliveries WHERE status = 'stalled'",
+    )
+    .fetch_all(store.pool())
+    .await
+    .map_err(Error::doing("reading what is on its way"))?;
+    let pair = |(message, endpoint)| {
+        (
+            MessageId::from_uuid(message),
+            EndpointId::from_uuid(endpoint),
+        )
+    };
+    Ok(rows.into_iter().map(pair).collect())
+}
+
 /// Everything counted once; reads whole tables.
 ///
 /// # Errors

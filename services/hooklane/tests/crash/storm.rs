@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use hooklane_nats::Client;
+use hooklane_store::audit;
 use loadtest::bench::{Bench, Events, Setting};
 use loadtest::generate::Load;
 use loadtest::progress::Progress;
@@ -15,7 +17,8 @@ use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use tokio_util::sync::CancellationToken;
 
-use crate::judge::{Crash, Judgement};
+use crate::broker;
+use crate::judge::{Crash, Judgement, Places};
 
 /// Events a second, from before the first crash until after the last.
 const RATE: f64 = 500.0;
@@ -94,7 +97,11 @@ impl Storm {
         bench.all_sent("after the storm").await?;
         let recovered = Duration::from_micros(bench.epoch.micros() - calm);
         let verdict = bench.verdict().await?;
-        let judgement = Judgement::of(&verdict, &bench.receiver.log(), &crashes);
+        let places = Places {
+            plan: &bench.plan,
+            endpoints: &bench.endpoints,
+        };
+        let judgement = Judgement::of(&verdict, &bench.receiver.log(), &places, &crashes);
         println!(
             "{} kills and {} wipes in {:.0} s, calm after {:.1} s more: {judgement}",
             self.kills,
@@ -102,6 +109,7 @@ impl Storm {
             calm as f64 / 1e6,
             recovered.as_secs_f64()
         );
+        explain(&bench, &places, &judgement).await?;
         bench.system.stop_hooklane().await?;
         ensure!(
             judgement.faults.is_empty(),
@@ -146,8 +154,37 @@ async fn start(events: u32) -> Result<Bench> {
     Bench::start(setting, Progress::hidden(), CancellationToken::new()).await
 }
 
-/// Deals the blows at random moments and notes when.
+/// Prints what the receiver saw and what the ledger has of a few deliveries that nothing excuses.
+async fn explain(bench: &Bench, places: &Places<'_>, judgement: &Judgement) -> Result<()> {
+    let few: Vec<_> = judgement.suspects.iter().take(5).copied().collect();
+    if few.is_empty() {
+        return Ok(());
+    }
+    for seen in bench.receiver.log() {
+        if few.contains(&places.pair(seen)) {
+            println!("{:?}: {seen:?}", places.pair(seen));
+        }
+    }
+    let wall = bench.epoch.wall();
+    audit::attempts(&bench.store, |attempt| {
+        if few.contains(&(attempt.message, attempt.endpoint)) {
+            let started = (attempt.started_at - wall).num_milliseconds();
+            println!("at {started} ms: {attempt:?}");
+        }
+    })
+    .await?;
+    Ok(())
+}
+
+/// Deals the blows at random moments, and notes what was under way.
 async fn strike(bench: &mut Bench, blows: &[Blow], random: &mut StdRng) -> Result<Vec<Crash>> {
+    let config = hooklane_nats::Config {
+        url: bench.system.nats_url().into(),
+        ..hooklane_nats::Config::default()
+    };
+    let client = Client::connect(&config)
+        .await
+        .context("connecting to nats-server")?;
     let mut crashes = Vec::with_capacity(blows.len());
     for blow in blows {
         let wait = if random.random_bool(0.3) {
@@ -157,20 +194,30 @@ async fn strike(bench: &mut Bench, blows: &[Blow], random: &mut StdRng) -> Resul
         };
         bench.pause(Duration::from_secs_f64(wait)).await?;
         bench.system.check()?;
-        let began = bench.epoch.micros();
-        match blow {
-            Blow::Kill => bench.system.kill_hooklane(),
-            Blow::Wipe => bench.system.wipe_jetstream().await?,
-        }
-        let ended = bench.epoch.micros();
-        crashes.push(Crash {
-            began,
-            ended,
-            is_wipe: matches!(blow, Blow::Wipe),
+        crashes.push(match blow {
+            Blow::Kill => kill(bench, &client).await?,
+            Blow::Wipe => wipe(bench).await?,
         });
-        if matches!(blow, Blow::Kill) {
-            bench.system.start_hooklane()?;
-        }
     }
     Ok(crashes)
+}
+
+async fn kill(bench: &mut Bench, client: &Client) -> Result<Crash> {
+    bench.system.kill_hooklane();
+    let at = bench.epoch.micros();
+    let unsettled = broker::unsettled(client).await?;
+    let mut open = unsettled.deliveries;
+    let not_ended = audit::not_ended(&bench.store).await?.into_iter();
+    open.extend(not_ended.filter(|(message, _)| unsettled.events.contains(message)));
+    bench.system.start_hooklane()?;
+    Ok(Crash { at, open })
+}
+
+async fn wipe(bench: &Bench) -> Result<Crash> {
+    bench.system.stop_nats().await?;
+    let at = bench.epoch.micros();
+    // With the broker down, the ledger takes no more than what the recorder has in hand.
+    let open = audit::not_ended(&bench.store).await?.into_iter().collect();
+    bench.system.wipe_jetstream().await?;
+    Ok(Crash { at, open })
 }

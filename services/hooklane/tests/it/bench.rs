@@ -143,7 +143,21 @@ impl Bench {
 
     /// The binary with these arguments, ready to be started.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_hooklane"));
+        self.prepared(Command::new(env!("CARGO_BIN_EXE_hooklane")), args)
+    }
+
+    /// As [`Bench::command`], with a limit of so many open file descriptors, which nobody but
+    /// root can raise.
+    pub(crate) fn limited(&self, descriptors: u32, args: &[&str]) -> Command {
+        let mut shell = Command::new("/bin/sh");
+        shell
+            .args(["-c", r#"ulimit -n "$0" && exec "$@""#])
+            .arg(descriptors.to_string())
+            .arg(env!("CARGO_BIN_EXE_hooklane"));
+        self.prepared(shell, args)
+    }
+
+    fn prepared(&self, mut command: Command, args: &[&str]) -> Command {
         command
             .args(args)
             .current_dir(self.dir.path())

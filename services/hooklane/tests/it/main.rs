@@ -18,5 +18,6 @@ mod offline;
 mod process;
 mod secrets;
 mod serve;
+mod surroundings;
 mod system;
 mod topology;

@@ -25,14 +25,14 @@ pub(crate) struct Ended {
 
 impl Process {
     pub(crate) fn start(bench: &Bench, args: &[&str]) -> Self {
+        Self::of(bench, bench.command(args))
+    }
+
+    /// Starts a command of the bench's.
+    pub(crate) fn of(bench: &Bench, mut command: Command) -> Self {
         let log = bench.dir().join(format!("{}.log", rand::random::<u64>()));
         let file = std::fs::File::create(&log).unwrap();
-        let child = bench
-            .command(args)
-            .stdout(Stdio::null())
-            .stderr(file)
-            .spawn()
-            .unwrap();
+        let child = command.stdout(Stdio::null()).stderr(file).spawn().unwrap();
         Self {
             child: child.into(),
             log,

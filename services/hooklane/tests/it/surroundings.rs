@@ -1,0 +1,130 @@
+//! What surrounds a process and is not its endpoints' fault: limits of the host, variables that
+//! other programs heed.
+
+use std::io::ErrorKind;
+use std::net::TcpListener;
+use std::time::Duration;
+
+use hooklane_testkit::nats::Server as Nats;
+use hooklane_testkit::wait::until;
+use hooklane_testkit::{Receiver, Reply};
+
+use crate::bench::Bench;
+use crate::process::{Process, free_address};
+use crate::system::{BUDGET, add_endpoint, ready, system};
+
+/// A number that the ledger counts.
+async fn count(bench: &Bench, from: &str) -> u64 {
+    let counted = format!("SELECT count(*) FROM hooklane.{from}");
+    let text = bench.database().psql(&counted).await.unwrap();
+    text.trim().parse().unwrap()
+}
+
+/// Commits so many outbox rows for `acme`.
+async fn write_rows(bench: &Bench, rows: u32) {
+    let write = format!(
+        "INSERT INTO hooklane.outbox_events (event_type, payload, consumer_id)
+         SELECT 'invoice.paid', '{{}}', 'acme' FROM generate_series(1, {rows})"
+    );
+    bench.database().psql(&write).await.unwrap();
+}
+
+/// Every service in a process of its own, the dispatcher with few file descriptors.
+async fn with_descriptors(descriptors: u32) -> (Bench, Nats, Vec<Process>) {
+    let (mut bench, nats, _) = system().await;
+    let mut processes = Vec::new();
+    for service in ["record", "dispatch", "schedule", "relay"] {
+        let health = free_address();
+        bench.set("HOOKLANE__HEALTH__LISTEN", health.as_str());
+        let command = match service {
+            "dispatch" => bench.limited(descriptors, &[service]),
+            _ => bench.command(&[service]),
+        };
+        processes.push(Process::of(&bench, command));
+        ready(&health).await;
+    }
+    (bench, nats, processes)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn running_out_of_file_descriptors_counts_against_no_endpoint() {
+    const ROWS: u32 = 80;
+    let (bench, _nats, processes) = with_descriptors(64).await;
+    let receiver = Receiver::start().await.unwrap();
+    // Long enough for every attempt to begin before the first connection is free again.
+    receiver.fallback(Reply::status(200).after(Duration::from_secs(4)));
+    let (endpoint, _) = add_endpoint(&bench, &receiver.url("/hook"));
+    let wide = ["--concurrency", "256", "--rate", "none"];
+    bench.ok(&[&["endpoint", "update", &endpoint][..], &wide].concat());
+    write_rows(&bench, ROWS).await;
+
+    const OURS: &str = "attempts WHERE error = 'own_fault'";
+    until("attempts without a descriptor", BUDGET, || async {
+        count(&bench, OURS).await >= 10
+    })
+    .await
+    .unwrap();
+    // Nothing has succeeded so far that could hide a failure.
+    assert_eq!(count(&bench, "attempts WHERE verdict = 'sent'").await, 0);
+    let shown = bench.json(&["endpoint", "show", &endpoint]);
+    assert_eq!(shown["state"], "active", "{shown}");
+    assert_eq!(shown["consecutive_failures"], 0, "{shown}");
+
+    let sent = "deliveries WHERE status = 'sent'";
+    until("everything to be sent", BUDGET * 2, || async {
+        count(&bench, sent).await == u64::from(ROWS)
+    })
+    .await
+    .unwrap();
+    // Each was attempted once, as far as its endpoint is concerned.
+    assert_eq!(count(&bench, "deliveries WHERE counted <> 1").await, 0);
+    assert!(count(&bench, "deliveries WHERE attempt_count > 1").await >= 10);
+    assert_eq!(receiver.counts().arrived, u64::from(ROWS));
+    assert_eq!(
+        count(&bench, "attempts WHERE error <> 'own_fault'").await,
+        0
+    );
+    for process in processes {
+        process.signal("TERM");
+        let ended = process.wait(BUDGET).await;
+        assert_eq!(ended.code, 0, "{}", ended.log);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxy_of_the_environment_is_never_used() {
+    let (mut bench, _nats, health) = system().await;
+    let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", proxy.local_addr().unwrap());
+    for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
+        bench.set(name, address.as_str());
+        bench.set(&name.to_lowercase(), address.as_str());
+    }
+    let plain = Receiver::start().await.unwrap();
+    let tls = Receiver::start_tls().await.unwrap();
+    let roots = bench.file("roots.pem", tls.ca_pem().unwrap());
+    bench.set(
+        "HOOKLANE__DISPATCHER__HTTP__EXTRA_ROOTS",
+        roots.display().to_string(),
+    );
+    bench.set("HOOKLANE__ADDRESSES__ALLOW_NAMES", r#"["localhost"]"#);
+    add_endpoint(&bench, &plain.url("/"));
+    bench.ok(&["endpoint", "add", "acme", &tls.url("/")]);
+    let up = Process::start(&bench, &["up"]);
+    ready(&health).await;
+    write_rows(&bench, 1).await;
+
+    until("both deliveries to be sent", BUDGET, || async {
+        count(&bench, "deliveries WHERE status = 'sent'").await == 2
+    })
+    .await
+    .unwrap();
+    assert_eq!((plain.counts().arrived, tls.counts().arrived), (1, 1));
+    up.signal("TERM");
+    let ended = up.wait(BUDGET).await;
+    assert_eq!(ended.code, 0, "{}", ended.log);
+    // Whoever had connected would stand in its queue.
+    proxy.set_nonblocking(true).unwrap();
+    let nobody = proxy.accept().map(drop).map_err(|error| error.kind());
+    assert_eq!(nobody, Err(ErrorKind::WouldBlock));
+}

@@ -12,7 +12,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use crate::bench::{Bench, SOON};
-use crate::raw::{Raw, read_head, read_request, until_gone};
+use crate::raw::{Gauge, Raw, read_head, read_request, until_gone};
 use crate::rows::{Expect, Row, attempt_all, of};
 
 fn answer(receiver: &Receiver, id: &str, bytes: impl AsRef<[u8]>, expect: Expect) -> Row {
@@ -375,10 +375,10 @@ async fn a_kept_connection_that_was_closed_costs_no_attempt() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_broken_answers_leave_no_socket_behind() {
-    let open = Arc::new(AtomicU64::new(0));
-    let count = Arc::clone(&open);
+    let gauge = Arc::new(Gauge::default());
+    let count = Arc::clone(&gauge);
     let receiver = Raw::start(move |mut stream| {
-        let open = Open::new(&count);
+        let open = count.open();
         async move {
             let _open = open;
             let head = read_head(&mut stream).await;
@@ -420,7 +420,7 @@ async fn a_thousand_broken_answers_leave_no_socket_behind() {
     futures::future::join_all(deliveries.iter().map(|d| bench.publish(d))).await;
     bench.recorded.wait(1_000, SOON).await;
     hooklane_testkit::wait::until("every connection to be closed", SOON, || async {
-        open.load(Ordering::Relaxed) == 0
+        gauge.now() == 0
     })
     .await
     .unwrap();
@@ -431,22 +431,6 @@ async fn a_thousand_broken_answers_leave_no_socket_behind() {
     .await
     .unwrap();
     running.stop().await;
-}
-
-/// A connection that is open.
-struct Open(Arc<AtomicU64>);
-
-impl Open {
-    fn new(count: &Arc<AtomicU64>) -> Self {
-        count.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(count))
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// The path's only word.

@@ -6,7 +6,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use hooklane_dispatcher::{Config, config};
 use hooklane_proto::record::Verdict;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, Issuer, KeyPair};
+use hooklane_testkit::{Receiver, Reply};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer,
+    CrlDistributionPoint, CustomExtension, DnType, IsCa, Issuer, KeyPair, RevocationReason,
+    RevokedCertParams, SerialNumber,
+};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
@@ -227,6 +232,69 @@ async fn certificates_that_prove_nothing_are_refused() {
     let attempts = attempt_all(&bench, rows).await;
     let why = of(&attempts, "H087 expired").detail.clone().unwrap();
     assert!(why.to_lowercase().contains("expired"), "{why}");
+    running.stop().await;
+}
+
+/// Where a certificate says its revocation (OCSP) and its issuer's certificate can be asked for.
+fn authority_information(ocsp: &str, issuer: &str) -> CustomExtension {
+    const OID: &[u64] = &[1, 3, 6, 1, 5, 5, 7, 1, 1];
+    // DER; every length here is below 128, and so one byte.
+    let tagged = |tag: u8, content: &[u8]| {
+        let length = u8::try_from(content.len()).unwrap();
+        assert!(length < 128);
+        [&[tag, length], content].concat()
+    };
+    let description = |method: u8, url: &str| {
+        let oid = tagged(0x06, &[0x2b, 6, 1, 5, 5, 7, 48, method]);
+        tagged(0x30, &[oid, tagged(0x86, url.as_bytes())].concat())
+    };
+    let descriptions = [description(1, ocsp), description(2, issuer)].concat();
+    CustomExtension::from_oid_content(OID, tagged(0x30, &descriptions))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_is_asked_whether_a_certificate_was_revoked() {
+    let dir = tempfile::tempdir().unwrap();
+    let ca = authority("trusted");
+    let lists = Receiver::start().await.unwrap();
+    let connections = Raw::start(|_| async {}).await;
+    let serial = SerialNumber::from(7);
+    let mut params = names(&["localhost"]);
+    params.serial_number = Some(serial.clone());
+    params.crl_distribution_points = vec![CrlDistributionPoint {
+        uris: vec![lists.url("/crl"), connections.url()],
+    }];
+    params.custom_extensions = vec![authority_information(
+        &lists.url("/ocsp"),
+        &connections.url(),
+    )];
+    let list = CertificateRevocationListParams {
+        this_update: rcgen::date_time_ymd(2025, 1, 1),
+        next_update: rcgen::date_time_ymd(2095, 1, 1),
+        crl_number: SerialNumber::from(1),
+        issuing_distribution_point: None,
+        revoked_certs: vec![RevokedCertParams {
+            serial_number: serial,
+            revocation_time: rcgen::date_time_ymd(2025, 1, 1),
+            reason_code: Some(RevocationReason::KeyCompromise),
+            invalidity_date: None,
+        }],
+        key_identifier_method: rcgen::KeyIdMethod::Sha256,
+    };
+    let list = list.signed_by(&ca).unwrap();
+    lists.fallback(Reply::status(200).body(list.der().to_vec()));
+    let revoked = serve(server(signed(params, &ca), &[])).await;
+
+    let bench = Bench::start().await;
+    let running = bench.dispatcher(trusting(&dir, &ca));
+    let row = Row::new(
+        "H087 revoked",
+        https(&revoked, "localhost"),
+        Expect::Sent(200),
+    );
+    attempt_all(&bench, vec![row]).await;
+    // A receiver's certificate sends us nowhere: such URLs are the receiver's to choose.
+    assert_eq!((lists.counts().arrived, connections.connections()), (0, 0));
     running.stop().await;
 }
 

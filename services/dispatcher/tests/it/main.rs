@@ -6,6 +6,7 @@ mod bench;
 mod deliver;
 mod dns;
 mod http_answers;
+mod http_many;
 mod http_raw;
 mod http_tls;
 mod lanes;

@@ -81,3 +81,36 @@ pub(crate) async fn until_gone(stream: &mut (impl AsyncRead + Unpin)) {
     let mut buffer = [0; 4096];
     while stream.read(&mut buffer).await.is_ok_and(|read| read > 0) {}
 }
+
+/// Connections that are open, and the most there were at a time.
+#[derive(Default)]
+pub(crate) struct Gauge {
+    now: AtomicU64,
+    peak: AtomicU64,
+}
+
+impl Gauge {
+    /// Counts a connection until the returned guard is dropped.
+    pub(crate) fn open(self: &Arc<Self>) -> Open {
+        let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
+        self.peak.fetch_max(now, Ordering::Relaxed);
+        Open(Arc::clone(self))
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        self.now.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn peak(&self) -> u64 {
+        self.peak.load(Ordering::Relaxed)
+    }
+}
+
+/// A connection that is open.
+pub(crate) struct Open(Arc<Gauge>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.now.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,11 +1,12 @@
-//! A nats-server with Hooklane's streams, and a second, independent look into it.
+//! A nats-server with Hooklane's streams, and a client on it.
+//!
+//! Names no library of NATS, so that the services' tests can use this file too.
 
 use std::time::Duration;
 
-use anyhow::Result;
-use bytes::Bytes;
 use hooklane_nats::{Client, Config, Incoming, Outgoing, Publisher, PullConfig, Puller, topology};
 use hooklane_proto::header::{self, Headers};
+use hooklane_testkit::Result;
 use hooklane_testkit::nats::Server;
 use tokio::time::{Instant, timeout};
 
@@ -30,12 +31,6 @@ impl Broker {
         let client = Client::connect(&config).await?;
         topology::ensure(&client).await?;
         Ok(Self { server, client })
-    }
-
-    /// JetStream by async-nats' own means.
-    pub(crate) async fn jetstream(&self) -> Result<async_nats::jetstream::Context> {
-        let client = async_nats::connect(self.server.url()).await?;
-        Ok(async_nats::jetstream::new(client))
     }
 
     /// Messages in a stream.
@@ -89,7 +84,7 @@ pub(crate) fn outgoing(subject: &str, n: u32) -> Outgoing {
     Outgoing {
         subject: subject.to_owned(),
         headers,
-        payload: Bytes::from(n.to_string()),
+        payload: n.to_string().into(),
     }
 }
 

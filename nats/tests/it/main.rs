@@ -4,6 +4,7 @@ mod broker;
 mod connection;
 mod inspect;
 mod leases;
+mod look;
 mod publish;
 mod pull;
 mod routes;

@@ -1,5 +1,5 @@
 //! What every integration test needs: a database of its own, a nats-server of its own, a
-//! scripted HTTP [`Receiver`], and waiting without sleeping.
+//! scripted HTTP [`Receiver`], a service at work, and waiting without sleeping.
 //!
 //! Owns the fixtures' lives: each ends with its handle, and none outlives the test process.
 //! Does not know Hooklane's schema, streams or clients; a test brings its own migrations.
@@ -18,8 +18,11 @@ pub mod receiver;
 pub mod wait;
 
 mod home;
+mod running;
 
+pub use anyhow::Result;
 pub use receiver::{Receiver, Reply};
+pub use running::Running;
 
 /// Names the directory in which a whole run keeps its files, so that they go when it ends.
 pub const HOME: &str = "HOOKLANE_TEST_HOME";

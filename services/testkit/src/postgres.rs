@@ -9,6 +9,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use hooklane_local::{
@@ -16,7 +17,7 @@ use hooklane_local::{
 };
 use tokio::sync::OnceCell;
 
-use crate::home;
+use crate::{home, wait};
 
 /// The longest name that PostgreSQL keeps whole, in bytes.
 const MAX_NAME: usize = 63;
@@ -268,6 +269,24 @@ impl Database {
         let psql = Psql::new(&self.server.inner.bin, &self.url);
         let sql = sql.to_owned();
         home::blocking(move || Ok(psql.run(&sql)?)).await
+    }
+
+    /// Asks `sql` until its rows, as [`Database::psql`] gives them, are `expected`.
+    ///
+    /// # Errors
+    ///
+    /// After `budget`, with the last answer.
+    pub async fn until(&self, sql: &str, expected: &str, budget: Duration) -> Result<()> {
+        let mut last = String::new();
+        let outcome = wait::until(sql, budget, async || {
+            last = match self.psql(sql).await {
+                Ok(rows) => rows.trim().to_owned(),
+                Err(error) => format!("{error:#}"),
+            };
+            last == expected
+        })
+        .await;
+        outcome.with_context(|| format!("`{sql}` says `{last}`, not `{expected}`"))
     }
 }
 

@@ -14,7 +14,7 @@ use hooklane_core::rules::address::Policy;
 use hooklane_core::rules::schedule::Schedule;
 use hooklane_core::secrets::{MasterKeyConfig, MasterKeys, generate_master_key};
 use hooklane_dispatcher::{Config, Handle, Parts, Service};
-use hooklane_nats::{Client, Outgoing, PubAck, Publisher, PullConfig, Puller, Routes, topology};
+use hooklane_nats::{Client, Outgoing, PubAck, Publisher, PullConfig, Puller, Routes};
 use hooklane_proto::delivery::{Delivery, DeliveryKey};
 use hooklane_proto::event::{Event, Target};
 use hooklane_proto::id::{EndpointId, MessageId};
@@ -24,10 +24,10 @@ use hooklane_proto::subject;
 use hooklane_proto::token::{ConsumerId, EventType};
 use hooklane_testkit::nats::Server;
 use hooklane_testkit::wait;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
+
+use crate::broker::{self, Broker};
 
 /// Time for things that take none.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
@@ -45,27 +45,8 @@ pub(crate) struct Bench {
     next: AtomicU64,
 }
 
-/// A dispatcher that runs.
-pub(crate) struct Running {
-    pub(crate) handle: Handle,
-    pub(crate) shutdown: CancellationToken,
-    task: JoinHandle<()>,
-}
-
-impl Running {
-    /// Stops it and says how long that took.
-    pub(crate) async fn stop(self) -> Duration {
-        let started = Instant::now();
-        self.shutdown.cancel();
-        self.task.await.unwrap();
-        started.elapsed()
-    }
-
-    /// Ends it as a crash would, as far as that is possible within the process.
-    pub(crate) fn abort(self) {
-        self.task.abort();
-    }
-}
+/// A dispatcher at work.
+pub(crate) type Running = hooklane_testkit::Running<Handle>;
 
 pub(crate) fn consumer() -> ConsumerId {
     ConsumerId::new("acme").unwrap()
@@ -73,14 +54,8 @@ pub(crate) fn consumer() -> ConsumerId {
 
 impl Bench {
     pub(crate) async fn start() -> Self {
-        let server = Server::start().await.unwrap();
-        let config = hooklane_nats::Config {
-            url: server.url().into(),
-            partitions: 2,
-            ..hooklane_nats::Config::default()
-        };
-        let nats = Client::connect(&config).await.unwrap();
-        topology::ensure(&nats).await.unwrap();
+        let broker = Broker::start().await.unwrap();
+        let (server, nats) = (broker.server, broker.client);
         let keys = MasterKeys::new(&[MasterKeyConfig {
             id: "k1".to_owned(),
             key: generate_master_key(),
@@ -114,27 +89,14 @@ impl Bench {
             schedule: Schedule::default(),
         };
         let service = Service::new(config, parts).unwrap();
-        let handle = service.handle();
-        let shutdown = CancellationToken::new();
-        let task = tokio::spawn({
-            let shutdown = shutdown.clone();
-            async move { service.run(shutdown).await.unwrap() }
-        });
-        Running {
-            handle,
-            shutdown,
-            task,
-        }
+        Running::start(service.handle(), |shutdown| service.run(shutdown))
     }
 
     /// Another connection to the same server.
     pub(crate) async fn connect(&self) -> Client {
-        let config = hooklane_nats::Config {
-            url: self.server.url().into(),
-            partitions: 2,
-            ..hooklane_nats::Config::default()
-        };
-        Client::connect(&config).await.unwrap()
+        Client::connect(&broker::config(&self.server))
+            .await
+            .unwrap()
     }
 
     pub(crate) fn number(&self) -> u64 {

@@ -423,5 +423,5 @@ async fn hanging_endpoints_leave_the_others_their_pace() {
         "{hanging}: each at least one, all less than the cap"
     );
     running.shutdown.cancel();
-    running.abort();
+    running.kill().await;
 }

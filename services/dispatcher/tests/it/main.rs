@@ -2,6 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+#[path = "../../../../nats/tests/it/broker.rs"]
+#[allow(
+    dead_code,
+    reason = "shared with other crates' tests, which use the rest"
+)]
+mod broker;
+
 mod bench;
 mod deliver;
 mod dns;

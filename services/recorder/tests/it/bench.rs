@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use hooklane_nats::{Client, Outgoing, Publisher, inspect, topology};
+use hooklane_nats::{Client, Outgoing, Publisher, inspect};
 use hooklane_proto::header::Headers;
 use hooklane_proto::record::{Batch, Record};
 use hooklane_proto::subject;
 use hooklane_recorder::{Config, Handle, Service};
 use hooklane_store::Store;
-use hooklane_testkit::{nats, wait};
-use tokio::task::JoinHandle;
+use hooklane_testkit::nats::Server;
+use hooklane_testkit::{Running, wait};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
+use crate::broker::Broker;
 use crate::ledger::Ledger;
 
 pub(crate) const BUDGET: Duration = Duration::from_secs(30);
@@ -21,15 +21,11 @@ pub(crate) struct Bench {
     pub(crate) ledger: Ledger,
     pub(crate) client: Client,
     publisher: Publisher,
-    _nats: nats::Server,
+    _server: Server,
 }
 
-/// A recorder at work; dropping it cuts it off, as a kill would.
-pub(crate) struct Recorder {
-    pub(crate) handle: Handle,
-    shutdown: CancellationToken,
-    task: JoinHandle<Result<(), hooklane_recorder::Error>>,
-}
+/// A recorder at work.
+pub(crate) type Recorder = Running<Handle>;
 
 /// One that keeps the tests' days, which are long past.
 pub(crate) fn config() -> Config {
@@ -45,19 +41,14 @@ impl Bench {
     }
 
     pub(crate) async fn with(ledger: Ledger) -> Self {
-        let nats = nats::Server::start().await.unwrap();
-        let config = hooklane_nats::Config {
-            url: nats.url().into(),
-            ..hooklane_nats::Config::default()
-        };
-        let client = Client::connect(&config).await.unwrap();
-        topology::ensure(&client).await.unwrap();
+        let broker = Broker::start_with(|config| config.partitions = 16).await;
+        let Broker { server, client } = broker.unwrap();
         let publisher = Publisher::new(&client, 1_000, 8 << 20);
         Self {
             ledger,
             client,
             publisher,
-            _nats: nats,
+            _server: server,
         }
     }
 
@@ -67,12 +58,7 @@ impl Bench {
 
     pub(crate) fn record_into(&self, store: Store, config: Config) -> Recorder {
         let service = Service::new(config, store, self.client.clone());
-        let shutdown = CancellationToken::new();
-        Recorder {
-            handle: service.handle(),
-            shutdown: shutdown.clone(),
-            task: tokio::spawn(service.run(shutdown)),
-        }
+        Running::start(service.handle(), |shutdown| service.run(shutdown))
     }
 
     pub(crate) async fn publish(&self, records: Vec<Record>) {
@@ -101,28 +87,7 @@ impl Bench {
 
     /// Waits until a query gives this.
     pub(crate) async fn until(&self, sql: &str, expected: &str) {
-        let what = format!("{sql} to give {expected}");
-        wait::until(&what, BUDGET, || async {
-            self.ledger
-                .database
-                .psql(sql)
-                .await
-                .is_ok_and(|rows| rows.trim() == expected)
-        })
-        .await
-        .unwrap();
-    }
-}
-
-impl Recorder {
-    pub(crate) async fn stop(mut self) {
-        self.shutdown.cancel();
-        (&mut self.task).await.unwrap().unwrap();
-    }
-}
-
-impl Drop for Recorder {
-    fn drop(&mut self) {
-        self.task.abort();
+        let database = &self.ledger.database;
+        database.until(sql, expected, BUDGET).await.unwrap();
     }
 }

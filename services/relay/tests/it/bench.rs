@@ -5,47 +5,30 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hooklane_core::rules::partition::partition;
-use hooklane_nats::{Client, Incoming, Outgoing, Publisher, PullConfig, Puller, topology};
+use hooklane_nats::{Client, Incoming, Outgoing, Publisher, PullConfig, Puller};
 use hooklane_proto::event::Event;
 use hooklane_proto::header::Headers;
 use hooklane_proto::id::EndpointId;
 use hooklane_proto::subject;
-use hooklane_relay::{Config, Error, Handle, Service};
+use hooklane_relay::{Config, Handle, Service};
 use hooklane_store::outbox::Source;
-use hooklane_testkit::{nats, wait};
-use tokio::task::JoinHandle;
+use hooklane_testkit::Running;
+use hooklane_testkit::nats::Server;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
+use crate::broker::Broker;
 use crate::ledger::Ledger;
 
 pub(crate) const BUDGET: Duration = Duration::from_secs(20);
 
 pub(crate) struct Bench {
     pub(crate) ledger: Ledger,
-    pub(crate) nats: nats::Server,
+    pub(crate) nats: Server,
     pub(crate) client: Client,
 }
 
-/// A relay in a task.
-pub(crate) struct Relay {
-    pub(crate) handle: Handle,
-    shutdown: CancellationToken,
-    task: JoinHandle<Result<(), Error>>,
-}
-
-impl Relay {
-    pub(crate) async fn stop(self) {
-        self.shutdown.cancel();
-        self.task.await.unwrap().unwrap();
-    }
-
-    /// As a crash: nothing is finished.
-    pub(crate) async fn kill(self) {
-        self.task.abort();
-        let _ = self.task.await;
-    }
-}
+/// A relay at work.
+pub(crate) type Relay = Running<Handle>;
 
 impl Bench {
     /// A ledger with two consumers, two event types and one endpoint of `acme`, and all streams.
@@ -58,12 +41,11 @@ impl Bench {
                  INSERT INTO hooklane.event_types (name) VALUES ('invoice.paid'), ('user.created')",
             )
             .await;
-        let nats = nats::Server::start().await.unwrap();
-        let client = connect(&nats).await;
-        topology::ensure(&client).await.unwrap();
+        let broker = Broker::start_with(|config| config.partitions = 16).await;
+        let Broker { server, client } = broker.unwrap();
         Self {
             ledger,
-            nats,
+            nats: server,
             client,
         }
     }
@@ -74,14 +56,7 @@ impl Bench {
 
     pub(crate) fn relay(&self, config: Config) -> Relay {
         let service = self.service(config);
-        let handle = service.handle();
-        let shutdown = CancellationToken::new();
-        let task = tokio::spawn(service.run(shutdown.clone()));
-        Relay {
-            handle,
-            shutdown,
-            task,
-        }
+        Running::start(service.handle(), |shutdown| service.run(shutdown))
     }
 
     /// Rows of Hooklane's own table.
@@ -136,22 +111,9 @@ impl Bench {
 
     /// Waits until SQL says so.
     pub(crate) async fn until_sql(&self, sql: &str, expected: &str) {
-        let mut last = String::new();
-        let outcome = wait::until(sql, BUDGET, async || {
-            last = self.ledger.sql(sql).await;
-            last == expected
-        })
-        .await;
-        assert!(outcome.is_ok(), "`{sql}` says `{last}`, not `{expected}`");
+        let database = &self.ledger.database;
+        database.until(sql, expected, BUDGET).await.unwrap();
     }
-}
-
-pub(crate) async fn connect(nats: &nats::Server) -> Client {
-    let config = hooklane_nats::Config {
-        url: hooklane_nats::Servers::new(nats.url()),
-        ..hooklane_nats::Config::default()
-    };
-    Client::connect(&config).await.unwrap()
 }
 
 /// The events of a partition.

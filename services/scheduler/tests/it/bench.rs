@@ -8,18 +8,19 @@ use std::time::Duration;
 use bytes::Bytes;
 use chrono::TimeDelta;
 use hooklane_core::clock;
-use hooklane_nats::{Client, Outgoing, Publisher, PullConfig, Puller, topology};
+use hooklane_nats::{Client, Outgoing, Publisher, PullConfig, Puller};
 use hooklane_proto::delivery::{Delivery, DeliveryKey};
 use hooklane_proto::id::EndpointId;
 use hooklane_proto::record::{ParkReason, Record};
 use hooklane_proto::room::{Reply, Request, Room};
 use hooklane_proto::subject;
 use hooklane_scheduler::{Config, Handle, Service};
-use hooklane_testkit::{nats, wait};
+use hooklane_testkit::nats::Server;
+use hooklane_testkit::{Running, wait};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
-use tokio_util::sync::CancellationToken;
 
+use crate::broker::Broker;
 use crate::ledger::{Ledger, drive, parked};
 
 pub(crate) const BUDGET: Duration = Duration::from_secs(30);
@@ -30,15 +31,11 @@ pub(crate) struct Bench {
     pub(crate) ledger: Ledger,
     pub(crate) client: Client,
     pub(crate) publisher: Publisher,
-    pub(crate) nats: nats::Server,
+    pub(crate) nats: Server,
 }
 
-/// A scheduler at work; dropping it cuts it off, as a kill would.
-pub(crate) struct Scheduler {
-    pub(crate) handle: Handle,
-    shutdown: CancellationToken,
-    task: JoinHandle<Result<(), hooklane_scheduler::Error>>,
-}
+/// A scheduler at work.
+pub(crate) struct Scheduler(Running<Handle>);
 
 /// Quick, and with a short not-after, so that what is lost is found soon.
 pub(crate) fn config() -> Config {
@@ -59,30 +56,21 @@ pub(crate) fn config() -> Config {
 
 impl Bench {
     pub(crate) async fn new() -> Self {
-        let nats = nats::Server::start().await.unwrap();
-        let config = hooklane_nats::Config {
-            url: nats.url().into(),
-            ..hooklane_nats::Config::default()
-        };
-        let client = Client::connect(&config).await.unwrap();
-        topology::ensure(&client).await.unwrap();
+        let broker = Broker::start_with(|config| config.partitions = 16).await;
+        let Broker { server, client } = broker.unwrap();
         let publisher = Publisher::new(&client, 1_000, 8 << 20);
         Self {
             ledger: Ledger::new().await,
             client,
             publisher,
-            nats,
+            nats: server,
         }
     }
 
     pub(crate) fn schedule(&self) -> Scheduler {
         let service = Service::new(config(), self.ledger.store.clone(), self.client.clone());
-        let shutdown = CancellationToken::new();
-        Scheduler {
-            handle: service.handle(),
-            shutdown: shutdown.clone(),
-            task: tokio::spawn(service.run(shutdown)),
-        }
+        let handle = service.handle();
+        Scheduler(Running::start(handle, |shutdown| service.run(shutdown)))
     }
 
     /// Deliveries that wait in the ledger, due one a second up to now, the first the longest.
@@ -152,39 +140,28 @@ impl Bench {
 
     /// Waits until a query gives this.
     pub(crate) async fn until(&self, sql: &str, expected: &str) {
-        let what = format!("{sql} to give {expected}");
-        wait::until(&what, BUDGET, || async {
-            self.ledger
-                .database
-                .psql(sql)
-                .await
-                .is_ok_and(|rows| rows.trim() == expected)
-        })
-        .await
-        .unwrap();
+        let database = &self.ledger.database;
+        database.until(sql, expected, BUDGET).await.unwrap();
     }
 }
 
 impl Scheduler {
+    pub(crate) fn stats(&self) -> hooklane_scheduler::Stats {
+        self.0.handle.stats()
+    }
+
     pub(crate) async fn until(
         &self,
         what: &str,
         holds: impl Fn(hooklane_scheduler::Stats) -> bool,
     ) {
-        wait::until(what, BUDGET, || async { holds(self.handle.stats()) })
+        wait::until(what, BUDGET, || async { holds(self.stats()) })
             .await
             .unwrap();
     }
 
-    pub(crate) async fn stop(mut self) {
-        self.shutdown.cancel();
-        (&mut self.task).await.unwrap().unwrap();
-    }
-}
-
-impl Drop for Scheduler {
-    fn drop(&mut self) {
-        self.task.abort();
+    pub(crate) async fn stop(self) {
+        self.0.stop().await;
     }
 }
 

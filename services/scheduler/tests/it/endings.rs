@@ -34,7 +34,7 @@ async fn what_is_overdue_fails_and_what_is_of_a_stopped_endpoint_is_ended() {
     bench
         .until("SELECT count(*) FROM hooklane.backlogs", "0")
         .await;
-    let stats = scheduler.handle.stats();
+    let stats = scheduler.stats();
     assert_eq!((stats.overdue, stats.settled, stats.claimed), (2, 6, 0));
     scheduler.stop().await;
 }

@@ -13,7 +13,7 @@ async fn one_leads_and_the_other_takes_over_when_it_is_gone() {
     let second = bench.schedule();
     bench.stalled(3, 1, endpoint).await;
     first.until("claims", |stats| stats.claimed == 3).await;
-    assert!(!second.handle.stats().leads);
+    assert!(!second.stats().leads);
     first.stop().await;
     second.until("the lead", |stats| stats.leads).await;
     bench.stalled(3, 10, endpoint).await;

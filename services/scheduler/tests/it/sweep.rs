@@ -109,7 +109,7 @@ async fn a_purged_deliveries_stream_is_found_and_not_before_it_is_purged() {
     bench.nothing_is_put_back().await;
     bench.purge(subject::DELIVERIES).await;
     bench.until(STATES, "stalled:1 stalled:1 stalled:1").await;
-    assert_eq!(scheduler.handle.stats().lost, 3);
+    assert_eq!(scheduler.stats().lost, 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]

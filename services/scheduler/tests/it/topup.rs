@@ -61,7 +61,7 @@ async fn nothing_is_claimed_without_an_answer_or_without_room() {
     .await
     .unwrap();
     assert_eq!(bench.ledger.sql(STALLED).await, "3");
-    assert_eq!(scheduler.handle.stats().claimed, 0);
+    assert_eq!(scheduler.stats().claimed, 0);
     owner.set_room(endpoint, 10);
     bench.until(STALLED, "0").await;
 }

@@ -76,10 +76,17 @@ pub(super) fn number_or_default(text: &str) -> Result<Option<u16>, String> {
     }
 }
 
-/// Text, or hex where it is no text; at most `limit` characters of it.
+/// Text, or hex where it is no text; at most `limit` characters of it. What a terminal would act
+/// upon is escaped; quotes and backslashes are not, so that JSON stays readable.
 pub(super) fn shown(bytes: &[u8], limit: usize) -> String {
     let text = match std::str::from_utf8(bytes) {
-        Ok(text) => text.escape_debug().to_string(),
+        Ok(text) => text.chars().fold(String::new(), |mut shown, c| {
+            match c {
+                '"' | '\'' | '\\' => shown.push(c),
+                other => shown.extend(other.escape_debug()),
+            }
+            shown
+        }),
         Err(_) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
     };
     if text.chars().count() <= limit {
@@ -106,5 +113,11 @@ mod tests {
         assert_eq!(shown(b"a\n\x1b[2J", 50), "a\\n\\u{1b}[2J");
         assert_eq!(shown(&[0xff, 0x00], 50), "ff00");
         assert_eq!(shown(b"abcdef", 3), "abc…");
+        let json = r#"{"who": "Zoë's", "path": "C:\\n"}"#;
+        assert_eq!(shown(json.as_bytes(), 50), json);
+        assert_eq!(
+            shown("a\u{202e}b\u{9b}".as_bytes(), 50),
+            "a\\u{202e}b\\u{9b}"
+        );
     }
 }

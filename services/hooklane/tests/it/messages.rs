@@ -12,12 +12,16 @@ use crate::bench::Bench;
 
 /// Accepts an event as the relay would.
 async fn accept(bench: &Bench, key: Option<&str>) -> MessageId {
+    accept_payload(bench, key, b"{\"n\":  1}").await
+}
+
+async fn accept_payload(bench: &Bench, key: Option<&str>, payload: &'static [u8]) -> MessageId {
     let message = NewMessage {
         id: None,
         consumer: ConsumerId::new("acme").unwrap(),
         event_type: EventType::new("invoice.paid").unwrap(),
         content_type: "application/json".to_owned(),
-        payload: Bytes::from_static(b"{\"n\":  1}"),
+        payload: Bytes::from_static(payload),
         key: key.map(str::to_owned),
         origin: Origin::Api,
         trace: None,
@@ -85,6 +89,35 @@ async fn a_message_is_found_by_its_id_and_its_key_and_shown_as_a_tree() {
         "not_found",
         &["message", "show", &MessageId::for_test(1).to_string()],
     );
+}
+
+#[tokio::test]
+async fn payloads_are_readable_for_people_and_exact_in_json() {
+    const PRETTY: &str = "{\n  \"order\": \"a-7\",\n  \"total\": 9007199254740993,\n  \"note\": \"say \\\"hi\\\"\"\n}\n";
+    let bench = Bench::ledger().await;
+    bench.endpoint();
+    accept_payload(&bench, Some("text"), PRETTY.as_bytes()).await;
+    let tree = bench.ok(&["message", "show", "text"]);
+    let line =
+        r#"application/json: { "order": "a-7", "total": 9007199254740993, "note": "say \"hi\"" }"#;
+    assert!(tree.contains(line), "{tree}");
+    let shown = bench.json(&["message", "show", "text"]);
+    assert_eq!(shown["messages"][0]["payload"], PRETTY);
+    assert_eq!(shown["messages"][0].get("payload_base64"), None);
+
+    accept_payload(&bench, Some("bytes"), b"\xff\0\x1b").await;
+    let tree = bench.ok(&["message", "show", "bytes"]);
+    assert!(
+        tree.contains("3 bytes of application/json: ff001b"),
+        "{tree}"
+    );
+    let shown = bench.json(&["message", "show", "bytes"]);
+    let message = &shown["messages"][0];
+    assert_eq!(
+        (&message["payload"], &message["payload_bytes"]),
+        (&Value::Null, &3.into())
+    );
+    assert_eq!(message["payload_base64"], "/wAb");
 }
 
 #[tokio::test]

@@ -36,7 +36,7 @@ pub(super) fn text(tree: &Tree) -> String {
         "  {} bytes of {}: {}",
         message.payload.len(),
         message.content_type,
-        input::shown(&message.payload, SHOWN)
+        payload(&message.payload, &message.content_type)
     );
     if tree.branches.is_empty() {
         text.push_str("  no deliveries: no endpoint was subscribed when it was accepted\n");
@@ -53,6 +53,34 @@ pub(super) fn text(tree: &Tree) -> String {
         );
     }
     text
+}
+
+/// A payload on one line: JSON without the line breaks and indents between its values.
+fn payload(bytes: &[u8], content_type: &str) -> String {
+    let media_type = content_type.split(';').next().unwrap_or_default().trim();
+    let json = media_type == "application/json" || media_type.ends_with("+json");
+    match std::str::from_utf8(bytes) {
+        Ok(text) if json => input::shown(one_line(text).as_bytes(), SHOWN),
+        _ => input::shown(bytes, SHOWN),
+    }
+}
+
+/// JSON with a single space for each run of white space outside of its strings.
+fn one_line(json: &str) -> String {
+    let mut line = String::with_capacity(json.len());
+    let (mut quoted, mut escaped) = (false, false);
+    for c in json.trim().chars() {
+        if !quoted && c.is_ascii_whitespace() {
+            if !line.ends_with(' ') {
+                line.push(' ');
+            }
+            continue;
+        }
+        line.push(c);
+        quoted ^= c == '"' && !escaped;
+        escaped = quoted && c == '\\' && !escaped;
+    }
+    line
 }
 
 fn branch_text(text: &mut String, branch: &Branch, last: bool) {
@@ -109,4 +137,25 @@ fn attempt_text(attempt: &Attempt) -> String {
         let _ = write!(text, ": {}", input::shown(detail.as_bytes(), SHOWN));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_shown_on_one_line_and_its_strings_are_left_alone() {
+        let pretty = "{\n  \"a  b\": \"c\\\"  d\\\\\",\n\t\"n\":  1.0\n}\n";
+        let line = r#"{ "a  b": "c\"  d\\", "n": 1.0 }"#;
+        assert_eq!(
+            payload(pretty.as_bytes(), "application/json; charset=utf-8"),
+            line
+        );
+        assert_eq!(
+            payload(pretty.as_bytes(), "application/cloudevents+json"),
+            line
+        );
+        assert_eq!(payload(b"a\n  b", "text/plain"), "a\\n  b");
+        assert_eq!(payload(b"\xff", "application/json"), "ff");
+    }
 }

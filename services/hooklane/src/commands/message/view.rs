@@ -1,5 +1,7 @@
 //! A message as JSON has it.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use hooklane_store::message::{Attempt, Branch, Message, Tree};
 use serde::Serialize;
 
@@ -18,8 +20,11 @@ pub(super) struct View {
     traceparent: Option<String>,
     content_type: String,
     payload_bytes: usize,
-    /// The payload where it is text; `--payload` gives any as it is.
+    /// The exact payload where it is text.
     payload: Option<String>,
+    /// The exact payload in base64 where it is no text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload_base64: Option<String>,
     /// How many there are, however many are shown.
     delivery_count: u64,
     deliveries: Vec<BranchView>,
@@ -48,6 +53,17 @@ struct AttemptView {
     traceparent: Option<String>,
     /// The answer's first bytes where they are text.
     body: Option<String>,
+    /// The same in base64 where they are no text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    body_base64: Option<String>,
+}
+
+/// Bytes as a text, or else in base64.
+fn exact(bytes: Vec<u8>) -> (Option<String>, Option<String>) {
+    match String::from_utf8(bytes) {
+        Ok(text) => (Some(text), None),
+        Err(error) => (None, Some(STANDARD.encode(error.as_bytes()))),
+    }
 }
 
 impl From<Tree> for View {
@@ -68,6 +84,8 @@ impl From<Tree> for View {
             idempotency_key,
             traceparent,
         } = message;
+        let payload_bytes = payload.len();
+        let (payload, payload_base64) = exact(payload);
         Self {
             id: id.to_string(),
             consumer: consumer.to_string(),
@@ -77,8 +95,9 @@ impl From<Tree> for View {
             idempotency_key,
             traceparent,
             content_type,
-            payload_bytes: payload.len(),
-            payload: String::from_utf8(payload).ok(),
+            payload_bytes,
+            payload,
+            payload_base64,
             delivery_count: deliveries,
             deliveries: branches.into_iter().map(BranchView::from).collect(),
         }
@@ -116,6 +135,7 @@ impl From<Attempt> for AttemptView {
             verdict,
             traceparent,
         } = attempt;
+        let (body, body_base64) = body.map_or((None, None), exact);
         Self {
             id: id.to_string(),
             series,
@@ -128,7 +148,8 @@ impl From<Attempt> for AttemptView {
             detail,
             verdict,
             traceparent,
-            body: body.and_then(|body| String::from_utf8(body).ok()),
+            body,
+            body_base64,
         }
     }
 }

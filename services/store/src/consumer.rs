@@ -159,23 +159,31 @@ pub async fn set_rate(
     rate: Option<u16>,
 ) -> Result<Consumer, Error> {
     let rate = check_rate(rate)?;
-    let changed = sqlx::query_scalar!(
-        r#"WITH changed AS (
-               UPDATE hooklane.consumers SET default_rate = $2 WHERE id = $1 RETURNING id
-           ), told AS (
-               UPDATE hooklane.endpoints e
-                  SET version = nextval('hooklane.endpoint_version'), updated_at = clock_timestamp()
-                 FROM changed c
-                WHERE e.consumer_id = c.id AND e.rate IS NULL AND e.state <> 'deleted')
-           SELECT count(*) AS "changed!" FROM changed"#,
+    let fault = || Fault::doing("setting a consumer's rate");
+    let mut tx = store.pool().begin().await.map_err(fault())?;
+    let changed = sqlx::query!(
+        "UPDATE hooklane.consumers SET default_rate = $2 WHERE id = $1",
         id.as_str(),
         rate,
     )
-    .fetch_one(store.pool())
+    .execute(&mut *tx)
     .await
-    .map_err(Fault::doing("setting a consumer's rate"))?;
-    if changed == 0 {
+    .map_err(fault())?;
+    if changed.rows_affected() == 0 {
         return Err(Error::not_found(Kind::Consumer, id));
     }
+    // A statement of its own: it sees the endpoints that were being added while the one above
+    // waited for the consumer's row. Whoever reads routes waits for that row as well, so an
+    // endpoint that even this does not see is published with the new rate.
+    sqlx::query!(
+        "UPDATE hooklane.endpoints
+            SET version = nextval('hooklane.endpoint_version'), updated_at = clock_timestamp()
+          WHERE consumer_id = $1 AND rate IS NULL AND state <> 'deleted'",
+        id.as_str(),
+    )
+    .execute(&mut *tx)
+    .await
+    .map_err(fault())?;
+    tx.commit().await.map_err(fault())?;
     show(store, id).await
 }

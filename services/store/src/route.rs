@@ -17,7 +17,8 @@ use crate::{Error, Store};
 
 impl Store {
     /// Routes that are not published, oldest change first, at most `limit`. `default_rate` is for
-    /// endpoints without a rate whose consumer has none either; 0 is no limit.
+    /// endpoints without a rate whose consumer has none either; 0 is no limit. Waits while a
+    /// consumer's rate is being set: a route with the old one could be the last that is published.
     ///
     /// # Errors
     /// Where the database can't be reached or fails.
@@ -32,7 +33,8 @@ impl Store {
                             ORDER BY s.expires_at IS NULL DESC, s.created_at DESC) AS "secrets!"
                FROM hooklane.endpoints e JOIN hooklane.consumers c ON c.id = e.consumer_id
                WHERE e.routed_version IS DISTINCT FROM e.version
-               ORDER BY e.version LIMIT $2"#,
+               ORDER BY e.version LIMIT $2
+               FOR SHARE OF c"#,
             i32::try_from(default_rate).unwrap_or(i32::MAX),
             limit,
         )

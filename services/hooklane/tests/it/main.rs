@@ -16,6 +16,7 @@ mod messages;
 mod nats_cli;
 mod offline;
 mod process;
+mod rates;
 mod secrets;
 mod serve;
 mod surroundings;

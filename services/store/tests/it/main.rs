@@ -4,6 +4,7 @@
 
 mod accept;
 mod audit;
+mod consumer;
 mod ledger;
 mod outbox;
 mod sql;

@@ -11,8 +11,12 @@ use hooklane_proto::id::{EndpointId, MessageId};
 use hooklane_proto::token::ConsumerId;
 use uuid::Uuid;
 
-use crate::manage::{Error, Kind, Page};
+use crate::manage::{Error, Kind};
 use crate::{Error as Fault, Store};
+
+mod listing;
+
+pub use listing::{Listing, list};
 
 /// A message for one endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,64 +119,6 @@ impl Row {
             settled_at,
         })
     }
-}
-
-/// Which deliveries to list.
-#[derive(Debug, Clone, Default)]
-pub struct Listing {
-    /// Those of one consumer.
-    pub consumer: Option<ConsumerId>,
-    /// Those to one endpoint.
-    pub endpoint: Option<EndpointId>,
-    /// Those with one status.
-    pub status: Option<DeliveryStatus>,
-    /// Those accepted at or after this.
-    pub since: Option<DateTime<Utc>>,
-    /// Those behind this one, that is, before it in time.
-    pub after: Option<DeliveryKey>,
-}
-
-/// Deliveries, the last accepted first.
-///
-/// # Errors
-/// A fault of the database.
-pub async fn list(
-    store: &Store,
-    listing: &Listing,
-    limit: u32,
-) -> Result<Page<Delivery, DeliveryKey>, Error> {
-    let after = listing.after;
-    let rows = sqlx::query_as!(
-        Row,
-        r#"SELECT accepted_at, message_id, endpoint_id, consumer_id, status::text AS "status!", series,
-                  drive, attempt_count, counted, next_attempt_at, deadline, faults, last_status,
-                  last_error, failure_reason, settled_at
-             FROM hooklane.deliveries
-            WHERE ($1::text IS NULL OR consumer_id = $1)
-              AND ($2::uuid IS NULL OR endpoint_id = $2)
-              AND ($3::text IS NULL OR status = $3::text::hooklane.delivery_status)
-              AND ($9 OR status = 'stalled') AND ($10 OR status = 'received')
-              AND accepted_at >= coalesce($4, '-infinity'::timestamptz)
-              AND accepted_at <= coalesce($5, 'infinity'::timestamptz)
-              AND ($5::timestamptz IS NULL OR (accepted_at, message_id, endpoint_id) < ($5, $6, $7))
-            ORDER BY accepted_at DESC, message_id DESC, endpoint_id DESC LIMIT $8"#,
-        listing.consumer.as_ref().map(ConsumerId::as_str),
-        listing.endpoint.map(EndpointId::uuid),
-        listing.status.map(DeliveryStatus::as_str),
-        listing.since,
-        after.map(|key| key.accepted_at),
-        after.map(|key| key.message.uuid()),
-        after.map(|key| key.endpoint.uuid()),
-        i64::from(limit) + 1,
-        // Said again with constants: only these find the indexes of open rows.
-        listing.status != Some(DeliveryStatus::Stalled),
-        listing.status != Some(DeliveryStatus::Received),
-    )
-    .fetch_all(store.pool())
-    .await
-    .map_err(Fault::doing("listing deliveries"))?;
-    let deliveries: Result<Vec<Delivery>, Fault> = rows.into_iter().map(Row::delivery).collect();
-    Ok(Page::cut(deliveries?, limit, |delivery| delivery.key))
 }
 
 /// Cancels the open deliveries of a message, or the one to `endpoint`; answers with their keys.

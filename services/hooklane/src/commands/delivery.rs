@@ -101,6 +101,7 @@ impl Delivery {
                     status,
                     since,
                     after,
+                    ..Listing::default()
                 };
                 list(context, &listing, limit).await
             }
@@ -153,12 +154,20 @@ async fn list(context: &Context, listing: &Listing, limit: u32) -> Result<(), Fa
         "ACCEPTED", "MESSAGE", "ENDPOINT", "STATUS", "ATTEMPTS", "LAST", "NEXT",
     ];
     let human = table(head, rows);
+    let short_of = usize::try_from(limit).is_ok_and(|limit| page.items.len() < limit);
+    let looked_back_to = page.next.filter(|_| short_of);
+    let looked_back_to = looked_back_to.map(|key| short(Some(key.accepted_at)));
     let answer = List {
         deliveries: page.items.into_iter().map(View::from).collect(),
         next: page.next.map(cursor::text),
     };
     context.output.print(&answer, || human)?;
-    context.output.more(answer.next.as_deref());
+    match (&answer.next, looked_back_to) {
+        (Some(next), Some(then)) => context.output.note(&format!(
+            "looked back to {then} and found no more; look further with --after {next}"
+        )),
+        (next, _) => context.output.more(next.as_deref()),
+    }
     Ok(())
 }
 

@@ -10,6 +10,7 @@ mod outbox;
 mod sql;
 
 mod day;
+mod delivery;
 mod record;
 mod sweep;
 mod topup;

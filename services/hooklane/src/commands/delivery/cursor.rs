@@ -38,6 +38,13 @@ mod tests {
             endpoint: EndpointId::for_test(2),
         };
         assert_eq!(parse(&text(key)), Ok(key));
+        // As a listing names it that ran out of patience between two deliveries.
+        let between = DeliveryKey {
+            message: MessageId::from_uuid(Default::default()),
+            endpoint: EndpointId::from_uuid(Default::default()),
+            ..key
+        };
+        assert_eq!(parse(&text(between)), Ok(between));
         assert!(parse("").is_err());
         assert!(parse(&format!("{}/x", text(key))).is_err());
     }

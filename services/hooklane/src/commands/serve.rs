@@ -19,7 +19,7 @@ use crate::config::{Config, Section};
 use crate::context::{Context, verify_keys};
 use crate::failure::Failure;
 use crate::run::supervisor::{STOP_WITHIN, Supervisor};
-use crate::run::{health, local, signals};
+use crate::run::{descriptors, health, local, signals};
 use services::Parts;
 
 /// Run every service in one process.
@@ -107,6 +107,11 @@ pub(crate) async fn one(context: &Context, role: Role) -> Result<(), Failure> {
 
 async fn serve(config: Config, role: Role, migrate: bool) -> Result<(), Failure> {
     let guard = telemetry::init(&config.telemetry)?;
+    let attempts = match role.runs(Role::Dispatch) {
+        true => config.dispatcher.max_in_flight,
+        false => 0,
+    };
+    descriptors::raise(attempts, config.database.max_connections);
     let shutdown = CancellationToken::new();
     signals::watch(shutdown.clone())?;
     let served = Box::pin(until_told(config, role, migrate, shutdown)).await;

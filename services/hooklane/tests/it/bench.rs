@@ -146,13 +146,11 @@ impl Bench {
         self.prepared(Command::new(env!("CARGO_BIN_EXE_hooklane")), args)
     }
 
-    /// As [`Bench::command`], with a limit of so many open file descriptors, which nobody but
-    /// root can raise.
-    pub(crate) fn limited(&self, descriptors: u32, args: &[&str]) -> Command {
+    /// As [`Bench::command`], after `ulimit` with these words.
+    pub(crate) fn limited(&self, ulimit: &str, args: &[&str]) -> Command {
         let mut shell = Command::new("/bin/sh");
         shell
-            .args(["-c", r#"ulimit -n "$0" && exec "$@""#])
-            .arg(descriptors.to_string())
+            .args(["-c", &format!(r#"ulimit {ulimit} && exec "$0" "$@""#)])
             .arg(env!("CARGO_BIN_EXE_hooklane"));
         self.prepared(shell, args)
     }

@@ -29,15 +29,15 @@ async fn write_rows(bench: &Bench, rows: u32) {
     bench.database().psql(&write).await.unwrap();
 }
 
-/// Every service in a process of its own, the dispatcher with few file descriptors.
-async fn with_descriptors(descriptors: u32) -> (Bench, Nats, Vec<Process>) {
+/// Every service in a process of its own, the dispatcher's after `ulimit` with these words.
+async fn with_limit(ulimit: &str) -> (Bench, Nats, Vec<Process>) {
     let (mut bench, nats, _) = system().await;
     let mut processes = Vec::new();
     for service in ["record", "dispatch", "schedule", "relay"] {
         let health = free_address();
         bench.set("HOOKLANE__HEALTH__LISTEN", health.as_str());
         let command = match service {
-            "dispatch" => bench.limited(descriptors, &[service]),
+            "dispatch" => bench.limited(ulimit, &[service]),
             _ => bench.command(&[service]),
         };
         processes.push(Process::of(&bench, command));
@@ -46,16 +46,34 @@ async fn with_descriptors(descriptors: u32) -> (Bench, Nats, Vec<Process>) {
     (bench, nats, processes)
 }
 
+/// An endpoint at which many attempts may be in flight.
+fn add_wide_endpoint(bench: &Bench, receiver: &Receiver) -> String {
+    let (endpoint, _) = add_endpoint(bench, &receiver.url("/hook"));
+    let wide = ["--concurrency", "256", "--rate", "none"];
+    bench.ok(&[&["endpoint", "update", &endpoint][..], &wide].concat());
+    endpoint
+}
+
+/// Stops them in order; their logs.
+async fn stop(processes: Vec<Process>) -> Vec<String> {
+    let mut logs = Vec::new();
+    for process in processes {
+        process.signal("TERM");
+        let ended = process.wait(BUDGET).await;
+        assert_eq!(ended.code, 0, "{}", ended.log);
+        logs.push(ended.log);
+    }
+    logs
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn running_out_of_file_descriptors_counts_against_no_endpoint() {
     const ROWS: u32 = 80;
-    let (bench, _nats, processes) = with_descriptors(64).await;
+    let (bench, _nats, processes) = with_limit("-n 64").await;
     let receiver = Receiver::start().await.unwrap();
     // Long enough for every attempt to begin before the first connection is free again.
     receiver.fallback(Reply::status(200).after(Duration::from_secs(4)));
-    let (endpoint, _) = add_endpoint(&bench, &receiver.url("/hook"));
-    let wide = ["--concurrency", "256", "--rate", "none"];
-    bench.ok(&[&["endpoint", "update", &endpoint][..], &wide].concat());
+    let endpoint = add_wide_endpoint(&bench, &receiver);
     write_rows(&bench, ROWS).await;
 
     const OURS: &str = "attempts WHERE error = 'own_fault'";
@@ -84,11 +102,33 @@ async fn running_out_of_file_descriptors_counts_against_no_endpoint() {
         count(&bench, "attempts WHERE error <> 'own_fault'").await,
         0
     );
-    for process in processes {
-        process.signal("TERM");
-        let ended = process.wait(BUDGET).await;
-        assert_eq!(ended.code, 0, "{}", ended.log);
-    }
+    let logs = stop(processes).await;
+    let warned = "attempts may find no file descriptor";
+    assert_eq!(logs.iter().filter(|log| log.contains(warned)).count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_of_file_descriptors_that_may_be_raised_is_raised() {
+    const ROWS: u32 = 80;
+    let (bench, _nats, processes) = with_limit("-S -n 64").await;
+    let receiver = Receiver::start().await.unwrap();
+    receiver.fallback(Reply::status(200).after(Duration::from_secs(4)));
+    add_wide_endpoint(&bench, &receiver);
+    write_rows(&bench, ROWS).await;
+    // All of them at once, which is more than the limit at first.
+    until("every attempt to be under way", BUDGET, || async {
+        receiver.counts().in_flight == u64::from(ROWS)
+    })
+    .await
+    .unwrap();
+    let sent = "deliveries WHERE status = 'sent' AND attempt_count = 1";
+    until("everything to be sent", BUDGET, || async {
+        count(&bench, sent).await == u64::from(ROWS)
+    })
+    .await
+    .unwrap();
+    let logs = stop(processes).await;
+    assert!(logs.iter().any(|log| log.contains("raised the limit")));
 }
 
 #[tokio::test(flavor = "multi_thread")]

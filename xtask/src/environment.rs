@@ -2,26 +2,18 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use hooklane_local::{
     Install, Postgres, PostgresOptions, Psql, RunDir, external_database_url, nats_cli, nats_server,
     postgres_bin, servers_home, to_stderr,
 };
+pub(crate) use hooklane_testkit::blocking;
 
 use crate::process;
 
 /// Where programs are installed and runs have their directories.
 pub(crate) fn dot_hooklane() -> PathBuf {
     process::workspace().join(".hooklane")
-}
-
-/// Runs what blocks off the runtime's workers.
-pub(crate) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .context("a blocking step panicked")?
 }
 
 /// Finds or installs every program; reports every one that is missing, not only the first.

@@ -49,10 +49,7 @@ impl Store {
         rows.into_iter()
             .map(|row| {
                 let consumer =
-                    ConsumerId::new(&row.consumer_id).map_err(|fault| Error::Unreadable {
-                        doing,
-                        problem: fault.to_string(),
-                    })?;
+                    ConsumerId::new(&row.consumer_id).map_err(Error::unreadable(doing))?;
                 Ok(Due {
                     endpoint: EndpointId::from_uuid(row.endpoint_id),
                     consumer,

@@ -46,10 +46,7 @@ impl Row {
             endpoints,
         } = self;
         Ok(Consumer {
-            id: ConsumerId::new(&id).map_err(|error| Fault::Unreadable {
-                doing: "reading a consumer",
-                problem: error.to_string(),
-            })?,
+            id: ConsumerId::new(&id).map_err(Fault::unreadable("reading a consumer"))?,
             name,
             default_rate: default_rate.and_then(|rate| u16::try_from(rate).ok()),
             created_at,

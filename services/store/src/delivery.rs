@@ -5,7 +5,6 @@
 
 use chrono::{DateTime, Utc};
 pub use hooklane_core::rules::merge::DeliveryStatus;
-use hooklane_core::rules::merge::UnknownStatus;
 use hooklane_proto::delivery::DeliveryKey;
 use hooklane_proto::id::{EndpointId, MessageId};
 use hooklane_proto::token::ConsumerId;
@@ -90,21 +89,15 @@ impl Row {
             failure_reason,
             settled_at,
         } = self;
-        let unreadable = |problem: String| Fault::Unreadable {
-            doing: "reading a delivery",
-            problem,
-        };
-        let status: DeliveryStatus = status
-            .parse()
-            .map_err(|error: UnknownStatus| unreadable(error.to_string()))?;
+        let doing = "reading a delivery";
+        let status: DeliveryStatus = status.parse().map_err(Fault::unreadable(doing))?;
         Ok(Delivery {
             key: DeliveryKey {
                 accepted_at,
                 message: MessageId::from_uuid(message_id),
                 endpoint: EndpointId::from_uuid(endpoint_id),
             },
-            consumer: ConsumerId::new(&consumer_id)
-                .map_err(|error| unreadable(error.to_string()))?,
+            consumer: ConsumerId::new(&consumer_id).map_err(Fault::unreadable(doing))?,
             status,
             series,
             drive,

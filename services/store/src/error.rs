@@ -67,6 +67,14 @@ impl Error {
         move |source| Self::Statement { doing, source }
     }
 
+    /// For `map_err`: what is wrong with something that the ledger holds.
+    pub(crate) fn unreadable<E: std::fmt::Display>(doing: &'static str) -> impl Fn(E) -> Self {
+        move |problem| Self::Unreadable {
+            doing,
+            problem: problem.to_string(),
+        }
+    }
+
     fn sql(&self) -> Option<&sqlx::Error> {
         match self {
             Self::Connect(source) | Self::Statement { source, .. } => Some(source),

@@ -62,17 +62,14 @@ impl Row {
             deprecated,
             created_at,
         } = self;
-        let unreadable = |problem: String| Fault::Unreadable {
-            doing: "reading an event type",
-            problem,
-        };
+        let doing = "reading an event type";
         let json = |text: Option<String>| {
             text.map(RawValue::from_string)
                 .transpose()
-                .map_err(|error| unreadable(error.to_string()))
+                .map_err(Fault::unreadable(doing))
         };
         Ok(EventType {
-            name: Name::new(&name).map_err(|error| unreadable(error.to_string()))?,
+            name: Name::new(&name).map_err(Fault::unreadable(doing))?,
             description,
             schema: json(schema)?,
             example: json(example)?,

@@ -250,10 +250,7 @@ pub async fn tree(
     let message = Message {
         id,
         accepted_at,
-        consumer: ConsumerId::new(&row.consumer_id).map_err(|error| Fault::Unreadable {
-            doing,
-            problem: error.to_string(),
-        })?,
+        consumer: ConsumerId::new(&row.consumer_id).map_err(Fault::unreadable(doing))?,
         event_type: row.event_type,
         content_type: row.content_type,
         payload: row.payload,

@@ -33,7 +33,11 @@ pub(crate) fn variable(name: &str) -> Option<String> {
 }
 
 /// Runs what blocks off the runtime's workers.
-pub(crate) async fn blocking<T: Send + 'static>(
+///
+/// # Errors
+///
+/// As `work`, or when it panics.
+pub async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
     tokio::task::spawn_blocking(work)

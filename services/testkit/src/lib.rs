@@ -21,6 +21,7 @@ mod home;
 mod running;
 
 pub use anyhow::Result;
+pub use home::blocking;
 pub use receiver::{Receiver, Reply};
 pub use running::Running;
 

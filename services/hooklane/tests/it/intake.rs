@@ -149,8 +149,8 @@ async fn what_the_nats_command_publishes_arrives_signed_and_stands_in_the_ledger
 async fn a_key_published_twice_is_one_message_and_the_receipts_say_so() {
     let intake = Intake::start().await;
     let headers = [
-        "Hooklane-Idempotency-Key:order-7",
-        "Hooklane-Receipt-To:receipts.shop",
+        "Hooklane-Idempotency-Key: order-7",
+        "Hooklane-Receipt-To: receipts.shop",
     ];
     let publish = |body| intake.nats.publish(SUBJECT, body, &headers);
     publish(r#"{"order":7}"#);
@@ -204,7 +204,7 @@ async fn a_key_published_twice_is_one_message_and_the_receipts_say_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_can_not_be_accepted_is_shown_to_the_operator_until_it_can() {
     let intake = Intake::start().await;
-    let to = "Hooklane-Receipt-To:receipts.shop";
+    let to = "Hooklane-Receipt-To: receipts.shop";
     let cases = [
         ("intake.acme.not-a-type", "bad_event_type", "rejected"),
         ("intake.acme", "bad_consumer", "rejected"),

@@ -72,7 +72,7 @@ async fn running_out_of_file_descriptors_counts_against_no_endpoint() {
     let (bench, _nats, processes) = with_limit("-n 64").await;
     let receiver = Receiver::start().await.unwrap();
     // Long enough for every attempt to begin before the first connection is free again.
-    receiver.fallback(Reply::status(200).after(Duration::from_secs(4)));
+    receiver.fallback(Reply::status(200).after(Duration::from_secs(6)));
     let endpoint = add_wide_endpoint(&bench, &receiver);
     write_rows(&bench, ROWS).await;
 
@@ -112,7 +112,7 @@ async fn a_limit_of_file_descriptors_that_may_be_raised_is_raised() {
     const ROWS: u32 = 80;
     let (bench, _nats, processes) = with_limit("-S -n 64").await;
     let receiver = Receiver::start().await.unwrap();
-    receiver.fallback(Reply::status(200).after(Duration::from_secs(4)));
+    receiver.fallback(Reply::status(200).after(Duration::from_secs(6)));
     add_wide_endpoint(&bench, &receiver);
     write_rows(&bench, ROWS).await;
     // All of them at once, which is more than the limit at first.

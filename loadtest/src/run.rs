@@ -6,6 +6,7 @@ mod backlog;
 mod flood;
 mod hanging;
 mod phase;
+mod wipe;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -68,6 +69,7 @@ pub async fn run(
         Shape::Flood | Shape::Fanout10 | Shape::Steady => flood::run(run).await,
         Shape::Hanging => hanging::run(run).await,
         Shape::Backlog => backlog::run(run).await,
+        Shape::Wipe => wipe::run(run).await,
     }
 }
 

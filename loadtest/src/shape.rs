@@ -15,6 +15,8 @@ pub enum Shape {
     Hanging,
     /// 100,000 messages waiting for one hanging endpoint beside a healthy one.
     Backlog,
+    /// Under load, everything that JetStream keeps is deleted.
+    Wipe,
 }
 
 impl Shape {
@@ -27,6 +29,7 @@ impl Shape {
             Self::Steady => "steady",
             Self::Hanging => "hanging",
             Self::Backlog => "backlog",
+            Self::Wipe => "wipe",
         }
     }
 
@@ -67,6 +70,13 @@ impl Shape {
             Self::Backlog => Numbers {
                 consumers: 2,
                 events: 100_000,
+                ..flood
+            },
+            Self::Wipe => Numbers {
+                consumers: 50,
+                endpoints_each: 2,
+                events: 10_000,
+                warm_up: 500,
                 ..flood
             },
         }

@@ -5,31 +5,50 @@
 //! verifying signatures. Steps go to standard error; the last line of standard output is one JSON
 //! object with the counts.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use hooklane_testkit::Receiver;
 use hooklane_testkit::receiver::Reply;
 use serde_json::{Value, json};
 
 use self::customer::Customer;
 use self::system::System;
+use crate::process;
 
 mod customer;
 mod system;
+mod wipe;
 
 /// From a commit to the last attempt, with the retries of the failing endpoint; generous, since
 /// the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
     /// Leave everything running until Ctrl-C, and print what to try next.
     #[arg(long)]
     keep: bool,
+    #[command(subcommand)]
+    story: Option<Story>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Story {
+    /// Delete everything that JetStream keeps, under load: everything accepted is delivered.
+    Wipe,
 }
 
 pub(crate) async fn run(args: &Args) -> Result<()> {
+    match args.story {
+        None => main_job(args.keep).await,
+        Some(Story::Wipe) => wipe::run().await,
+    }
+}
+
+async fn main_job(keep: bool) -> Result<()> {
     let system = System::start().await?;
 
     step("register the event type order.paid and the customers acme and globex");
@@ -100,7 +119,7 @@ pub(crate) async fn run(args: &Args) -> Result<()> {
     eprint!("{}", system.hooklane(&["message", "show", &sent]).await?);
 
     let counts = counts(&message, &receiver, verified);
-    if args.keep {
+    if keep {
         system.invite(&receiver, &sent);
         println!("{counts}");
         std::future::pending::<()>().await;
@@ -139,6 +158,19 @@ fn counts(message: &Value, receiver: &Receiver, verified: usize) -> Value {
         "requests": receiver.counts().arrived,
         "signatures_verified": verified,
     })
+}
+
+/// Builds these packages; answers where their programs are.
+async fn build(packages: &[&str]) -> Result<PathBuf> {
+    let mut build = process::cargo();
+    build.args(["build", "--quiet"]);
+    for package in packages {
+        build.args(["--package", package]);
+    }
+    process::run(build).await?;
+    // Cargo puts them beside this program.
+    let here = std::env::current_exe().context("looking for what was built")?;
+    Ok(here.parent().map(PathBuf::from).unwrap_or_default())
 }
 
 fn step(text: &str) {

@@ -65,6 +65,8 @@ fn goals(shape: Shape, phase: &Phase) -> Vec<Goal> {
             measured: format!("{:.0}", phase.deliveries_per_second),
             met: phase.deliveries_per_second >= FLOOD_RATE,
         }],
-        Shape::Fanout10 | Shape::Steady | Shape::Hanging | Shape::Backlog => Vec::new(),
+        Shape::Fanout10 | Shape::Steady | Shape::Hanging | Shape::Backlog | Shape::Wipe => {
+            Vec::new()
+        },
     }
 }

@@ -21,7 +21,6 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
 use crate::environment::{self, blocking, dot_hooklane};
-use crate::process;
 
 const START_WITHIN: Duration = Duration::from_secs(30);
 const STOP_WITHIN: Duration = Duration::from_secs(25);
@@ -46,13 +45,7 @@ impl System {
     pub(super) async fn start() -> Result<Self> {
         environment::setup().await?;
         to_stderr("building hooklane");
-        let mut build = process::cargo();
-        build.args(["build", "--quiet", "--package", "hooklane"]);
-        process::run(build).await?;
-        // Cargo puts it beside this program.
-        let program = std::env::current_exe()
-            .context("looking for the built binary")?
-            .with_file_name("hooklane");
+        let program = super::build(&["hooklane"]).await?.join("hooklane");
 
         let (stack, dir, bin) = blocking(|| {
             let home = dot_hooklane();

@@ -1,6 +1,6 @@
-//! What the sweep asks the broker, answered by the stream's leader and never by a replica that may
-//! lag: a stream's state and time, whether a durable has anything left, and where a partition's
-//! oldest message is.
+//! What the sweep and the dead-letter mover ask the broker, answered by the stream's leader and
+//! never by a replica that may lag: a stream's state and time, whether a durable has anything left,
+//! where a partition's oldest message is, and what is exhausted.
 //!
 //! An error proves nothing: the caller waits.
 
@@ -94,8 +94,45 @@ pub async fn first_sequence_of(
     stream: &str,
     subject_filter: &str,
 ) -> Result<Option<u64>, Error> {
+    next_sequence_of(client, stream, subject_filter, 1).await
+}
+
+/// The sequences of exhausted messages, lowest first, at most `limit`: those that match and are
+/// still in a work-queue stream, although its durable is done with them. One that was just
+/// acknowledged looks the same for a moment, so only what is seen twice is exhausted.
+///
+/// # Errors
+/// Where the leader can't be asked; [`Error::is_not_found`] where there is no such durable.
+pub async fn exhausted(
+    client: &Client,
+    stream: &str,
+    durable: &str,
+    subject_filter: &str,
+    limit: usize,
+) -> Result<Vec<u64>, Error> {
+    let request = format!("CONSUMER.INFO.{stream}.{durable}");
+    let info: ConsumerInfo = api::call(client, &request, &Value::Null).await?;
+    let mut found = Vec::new();
+    let mut from = 1;
+    while found.len() < limit {
+        let next = next_sequence_of(client, stream, subject_filter, from).await?;
+        let Some(sequence) = next.filter(|&sequence| info.is_done_with(sequence)) else {
+            break;
+        };
+        found.push(sequence);
+        from = sequence + 1;
+    }
+    Ok(found)
+}
+
+async fn next_sequence_of(
+    client: &Client,
+    stream: &str,
+    subject_filter: &str,
+    from: u64,
+) -> Result<Option<u64>, Error> {
     let request = format!("STREAM.MSG.GET.{stream}");
-    let body = json!({"seq": 1, "next_by_subj": subject_filter});
+    let body = json!({"seq": from, "next_by_subj": subject_filter});
     match api::call::<Stored>(client, &request, &body).await {
         Ok(stored) => Ok(Some(stored.message.seq)),
         Err(Error::Api { code, .. }) if code == MESSAGE_NOT_FOUND => Ok(None),
@@ -138,6 +175,13 @@ impl ConsumerInfo {
         let all_given = self.num_pending == 0 || self.delivered.stream_seq >= at_or_below;
         let settled = self.num_ack_pending == 0 && all_given;
         !settled && self.ack_floor.stream_seq < at_or_below
+    }
+
+    /// Whether it gave a message out and does not wait for it. The floor moves with the next
+    /// acknowledgement only, so a durable without anything pending counts too.
+    fn is_done_with(&self, sequence: u64) -> bool {
+        sequence <= self.ack_floor.stream_seq
+            || (self.num_ack_pending == 0 && sequence <= self.delivered.stream_seq)
     }
 }
 

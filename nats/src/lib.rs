@@ -8,6 +8,7 @@
 //! running a nats-server.
 
 mod ack;
+mod advisory;
 mod api;
 mod bucket;
 mod client;
@@ -22,9 +23,11 @@ mod requests;
 pub mod inspect;
 pub mod leases;
 pub mod routes;
+pub mod stored;
 pub mod topology;
 
 pub use ack::{AckError, AckToken, ack_all_confirmed};
+pub use advisory::{Advisory, Kind as AdvisoryKind};
 pub use client::Client;
 pub use config::{Config, Problem, Servers};
 pub use error::Error;

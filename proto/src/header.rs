@@ -47,6 +47,21 @@ pub const COUNTED: &str = "Hooklane-Counted";
 /// The endpoint's version that the delivery was made for.
 pub const ENDPOINT_VERSION: &str = "Hooklane-Endpoint-Version";
 
+/// Why a delivery is a dead letter.
+pub const REASON: &str = "Hooklane-Reason";
+/// The last answer's status code.
+pub const LAST_STATUS: &str = "Hooklane-Last-Status";
+/// The last attempt's error class.
+pub const LAST_ERROR: &str = "Hooklane-Last-Error";
+/// When the delivery failed for good.
+pub const FAILED_AT: &str = "Hooklane-Failed-At";
+/// What exactly is wrong with an unreadable message.
+pub const DETAIL: &str = "Hooklane-Detail";
+/// Where an unreadable message was: `<stream> <sequence> <subject>`.
+pub const ORIGIN: &str = "Hooklane-Origin";
+/// Bytes of a payload that is too large to be kept with its dead letter.
+pub const LEFT_OUT: &str = "Hooklane-Left-Out";
+
 /// Headers to put on a message, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Headers(Vec<(&'static str, String)>);
@@ -118,6 +133,16 @@ impl<'a, F: Fn(&str) -> Option<&'a str>> Reader<F> {
     ) -> Result<T, HeaderError> {
         let text = self.text(name)?;
         text.parse().map_err(|_| invalid(name, text))
+    }
+
+    /// `None` where the header is absent.
+    pub(crate) fn optional<T: std::str::FromStr>(
+        &self,
+        name: &'static str,
+    ) -> Result<Option<T>, HeaderError> {
+        (self.0)(name)
+            .map(|text| text.parse().map_err(|_| invalid(name, text)))
+            .transpose()
     }
 
     pub(crate) fn time(

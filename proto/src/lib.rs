@@ -3,6 +3,7 @@
 //! Owns the names and shapes that two processes (or two releases) must agree on. It does not own
 //! how messages travel (`hooklane-nats`) nor how they are kept (`hooklane-store`).
 
+pub mod dead_letter;
 pub mod decode;
 pub mod delivery;
 pub mod event;

@@ -13,6 +13,10 @@ pub const EVENTS: &str = "EVENTS";
 pub const DELIVERIES: &str = "DELIVERIES";
 /// What happened at the lanes, batched.
 pub const RECORDS: &str = "RECORDS";
+/// The broker's word that a message is exhausted.
+pub const ADVISORIES: &str = "ADVISORIES";
+/// Deliveries that failed for good, whole.
+pub const DLQ: &str = "DLQ";
 /// Key-value bucket: endpoint settings.
 pub const ROUTES: &str = "ROUTES";
 /// Key-value bucket: who owns which partition.
@@ -22,6 +26,8 @@ pub const LEASES: &str = "LEASES";
 pub const INTAKE_DURABLE: &str = "relay";
 /// The durable that reads `RECORDS`.
 pub const RECORDS_DURABLE: &str = "recorder";
+/// The durable that reads `ADVISORIES`.
+pub const ADVISORIES_DURABLE: &str = "dlq";
 
 /// `intake.<consumer>.<event type>`
 #[must_use]
@@ -45,6 +51,12 @@ pub fn events(consumer: &ConsumerId, event_type: &EventType) -> String {
 #[must_use]
 pub fn deliveries(consumer: &ConsumerId, endpoint: EndpointId) -> String {
     format!("deliveries.{consumer}.{endpoint}")
+}
+
+/// `dlq.<consumer>.<endpoint>`
+#[must_use]
+pub fn dead_letters(consumer: &ConsumerId, endpoint: EndpointId) -> String {
+    format!("dlq.{consumer}.{endpoint}")
 }
 
 /// `records.<partition>`

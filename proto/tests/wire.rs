@@ -8,6 +8,7 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use chrono::{DateTime, TimeZone, Utc};
+use hooklane_proto::dead_letter::{DeadLetter, Unreadable};
 use hooklane_proto::delivery::{Delivery, DeliveryKey};
 use hooklane_proto::event::{Event, MAX_TARGETS, Target};
 use hooklane_proto::header::Headers;
@@ -188,6 +189,108 @@ fn a_delivery_round_trips_through_its_headers() {
     assert_eq!(read, Ok(delivery));
 }
 
+fn dead_letter() -> DeadLetter {
+    DeadLetter {
+        key: drive().key,
+        consumer: ConsumerId::new("acme").unwrap(),
+        event_type: EventType::new("invoice.paid").unwrap(),
+        content_type: "application/json".to_owned(),
+        series: 2,
+        attempts: 16,
+        reason: "exhausted".to_owned(),
+        last_status: Some(503),
+        last_error: None,
+        failed_at: at(99_000_000),
+        trace: Some(trace()),
+        left_out: None,
+        payload: Bytes::from_static(b"{\"a\":1}"),
+    }
+}
+
+/// An unreadable message, as the dispatcher meets it.
+fn unreadable() -> Unreadable {
+    let mut headers = lookup(&event(1).headers());
+    headers.remove(header::DEADLINE);
+    let header = |name: &str| headers.get(name).map(String::as_str);
+    let payload = Bytes::from_static(b"{}");
+    let subject = "events.3.acme.invoice.paid";
+    let problem = Event::read(subject, header, payload.clone()).unwrap_err();
+    Unreadable::new("EVENTS", 42, at(5), subject, header, payload, &problem)
+}
+
+/// Headers a line each, as the golden files have them.
+fn text_of(subject: &str, headers: &Headers) -> String {
+    let lines = headers
+        .iter()
+        .map(|(name, value)| format!("{name}: {value}\n"));
+    std::iter::once(format!("{subject}\n"))
+        .chain(lines)
+        .collect()
+}
+
+#[test]
+fn a_dead_letter_round_trips_through_its_headers() {
+    for letter in [
+        dead_letter(),
+        DeadLetter {
+            last_status: None,
+            last_error: Some("timeout".to_owned()),
+            trace: None,
+            ..dead_letter().without_payload()
+        },
+    ] {
+        let headers = lookup(&letter.headers());
+        let read = DeadLetter::read(
+            &letter.subject(),
+            |name| headers.get(name).map(String::as_str),
+            letter.payload.clone(),
+        );
+        assert_eq!(read, Ok(letter));
+    }
+}
+
+#[test]
+fn golden_dead_letters_are_still_written_and_read() {
+    let golden = include_str!("golden/dead-letter-1.txt");
+    let letter = dead_letter();
+    assert_eq!(text_of(&letter.subject(), &letter.headers()), golden);
+    let (subject, lines) = golden.split_once('\n').unwrap();
+    let headers: HashMap<&str, &str> = lines
+        .lines()
+        .map(|line| line.split_once(": ").unwrap())
+        .collect();
+    let header = |name: &str| headers.get(name).copied();
+    let read = DeadLetter::read(subject, header, letter.payload.clone());
+    assert_eq!(read, Ok(letter));
+}
+
+#[test]
+fn an_unreadable_message_keeps_what_is_there() {
+    let unreadable = unreadable();
+    let text = text_of(&unreadable.subject(), &unreadable.headers());
+    assert_eq!(text, include_str!("golden/unreadable-1.txt"));
+}
+
+#[test]
+fn an_unreadable_delivery_stays_with_its_endpoint() {
+    let problem = hooklane_proto::header::HeaderError::Missing(header::DRIVE);
+    let of = |subject: &str| {
+        let bare = |_: &str| None::<&str>;
+        Unreadable::new(
+            "DELIVERIES",
+            1,
+            at(0),
+            subject,
+            bare,
+            Bytes::new(),
+            &problem,
+        )
+        .subject()
+    };
+    assert_eq!(of("deliveries.3.acme.ep_x"), "dlq.acme.ep_x");
+    assert_eq!(of("deliveries"), "dlq._._");
+}
+
 #[test]
 fn a_missing_header_is_named() {
     let mut headers = lookup(&event(1).headers());
@@ -297,4 +400,9 @@ fn write_golden_files() {
     std::fs::write(format!("{dir}/records-1.msgpack"), &bytes).unwrap();
     let text = serde_json::to_string_pretty(&decode::records(&bytes).unwrap()).unwrap();
     std::fs::write(format!("{dir}/records-1.json"), text + "\n").unwrap();
+    let letter = dead_letter();
+    let text = text_of(&letter.subject(), &letter.headers());
+    std::fs::write(format!("{dir}/dead-letter-1.txt"), text).unwrap();
+    let text = text_of(&unreadable().subject(), &unreadable().headers());
+    std::fs::write(format!("{dir}/unreadable-1.txt"), text).unwrap();
 }

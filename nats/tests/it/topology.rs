@@ -203,6 +203,7 @@ async fn the_nats_command_takes_the_definitions() -> Result<()> {
             Some("relay") => "INTAKE",
             Some("fanout") => "EVENTS",
             Some("lanes") => "DELIVERIES",
+            Some("dlq") => "ADVISORIES",
             _ => "RECORDS",
         };
         run(&["consumer", "add", "--validate", stream], &file);

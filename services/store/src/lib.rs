@@ -11,6 +11,7 @@ pub mod accept;
 pub mod audit;
 pub mod backlog;
 pub mod consumer;
+pub mod dead_letter;
 pub mod delivery;
 pub mod endpoint;
 pub mod event_type;

@@ -10,6 +10,7 @@ mod outbox;
 mod sql;
 
 mod day;
+mod dead_letter;
 mod delivery;
 mod record;
 mod sweep;

@@ -1,18 +1,22 @@
 //! Pulling a partition's events and deliveries from the broker, as many as may be held.
 //!
-//! Owns reading messages, dropping copies that came too late, and acknowledging again what was
-//! settled before. Permits are taken before a message is: so nothing waits unheld in this process
+//! Owns reading messages, dead-lettering what can't be read, dropping copies that came too late, and
+//! acknowledging again what was settled before. Permits are taken before a message is: so nothing waits unheld in this process
 //! but what one pull request brings, which is bounded in number and bytes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt as _;
 use hooklane_core::clock;
-use hooklane_nats::{AckToken, Incoming, PullConfig, Puller};
+use hooklane_nats::{AckToken, Incoming, Outgoing, PullConfig, Puller};
+use hooklane_proto::dead_letter::{UNREADABLE, Unreadable};
 use hooklane_proto::delivery::Delivery;
 use hooklane_proto::event::Event;
+use hooklane_proto::header::HeaderError;
 use hooklane_proto::subject;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{Span, debug, warn};
 
@@ -30,6 +34,10 @@ const TOGETHER: usize = 128;
 const PULL_BYTES: usize = 1 << 20;
 /// What a held message occupies beside its payload: headers, tokens, places in queues.
 const OVERHEAD: usize = 1 << 10;
+/// How long the broker may take to store what can't be read. The pull stands still meanwhile.
+const DEAD_LETTER: Duration = Duration::from_secs(2);
+/// After this what could not be stored comes again.
+const AGAIN: Duration = Duration::from_secs(2);
 
 /// Two sources with a common way of pulling.
 pub(crate) struct Source {
@@ -69,7 +77,7 @@ enum Read<T> {
     /// Nothing is to be done with it.
     Ack(AckToken),
     /// It can't be read.
-    Term(AckToken, String),
+    Unreadable(AckToken, Box<Unreadable>),
     /// A copy of one in hand; it was set aside.
     Aside,
 }
@@ -127,15 +135,36 @@ impl Source {
             Read::Held(held) => together.push(held),
             Read::Aside => {}
             Read::Ack(token) => token.ack().await,
-            Read::Term(token, reason) => {
-                warn!(
-                    partition = self.context.partition,
-                    reason, "a message can't be read"
-                );
-                if let Err(error) = token.term(&reason).await {
-                    debug!(%error, "the message will come again");
-                }
-            }
+            Read::Unreadable(token, unreadable) => self.dead_letter(token, *unreadable).await,
+        }
+    }
+
+    /// What can't be read goes into `DLQ` with what is there, and only then goes from its stream:
+    /// whole, which nobody could make it again from the ledger.
+    async fn dead_letter(&self, token: AckToken, unreadable: Unreadable) {
+        let letter = Outgoing {
+            subject: unreadable.subject(),
+            headers: unreadable.headers(),
+            payload: unreadable.payload,
+        };
+        let subject = letter.subject.clone();
+        let give_up = Instant::now() + DEAD_LETTER;
+        let filed = self.context.copies.publish(letter, give_up).await;
+        if let Err(error) = &filed
+            && error.is_transient()
+        {
+            warn!(partition = self.context.partition, %error, "a message can't be read, and not be dead-lettered yet");
+            token.nak(Some(AGAIN)).await;
+            return;
+        }
+        warn!(
+            partition = self.context.partition,
+            subject,
+            kept = filed.is_ok(),
+            "a message can't be read, it is in DLQ"
+        );
+        if let Err(error) = token.term(UNREADABLE).await {
+            debug!(%error, "the message will come again");
         }
     }
 }
@@ -148,13 +177,13 @@ fn read_delivery(
 ) -> Read<Held> {
     let payload = message.payload.clone();
     let read = Delivery::read(&message.subject, |name| message.header(name), payload);
+    let delivery = match read {
+        Ok(delivery) => delivery,
+        Err(error) => return unreadable(subject::DELIVERIES, message, &error),
+    };
     let Incoming {
         published, token, ..
     } = message;
-    let delivery = match read {
-        Ok(delivery) => delivery,
-        Err(error) => return Read::Term(token, format!("unreadable: {error}")),
-    };
     if published > delivery.not_after {
         return Read::Ack(token);
     }
@@ -183,13 +212,13 @@ fn read_event(
 ) -> Read<HeldEvent> {
     let payload = message.payload.clone();
     let read = Event::read(&message.subject, |name| message.header(name), payload);
+    let event = match read {
+        Ok(event) => event,
+        Err(error) => return unreadable(subject::EVENTS, message, &error),
+    };
     let Incoming {
         published, token, ..
     } = message;
-    let event = match read {
-        Ok(event) => event,
-        Err(error) => return Read::Term(token, format!("unreadable: {error}")),
-    };
     if published > event.not_after || event.targets.is_empty() {
         return Read::Ack(token);
     }
@@ -201,4 +230,17 @@ fn read_event(
         bytes,
         permit,
     })
+}
+
+fn unreadable<T>(stream: &'static str, message: Incoming, problem: &HeaderError) -> Read<T> {
+    let unreadable = Unreadable::new(
+        stream,
+        message.stream_sequence,
+        message.published,
+        &message.subject,
+        |name| message.header(name),
+        message.payload.clone(),
+        problem,
+    );
+    Read::Unreadable(message.token, Box::new(unreadable))
 }

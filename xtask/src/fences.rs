@@ -146,7 +146,12 @@ mod tests {
     #[test]
     fn this_workspace_keeps_its_fences() {
         let crates = crates(workspace()).unwrap();
-        for service in ["hooklane-relay", "hooklane-dispatcher", "hooklane-recorder"] {
+        for service in [
+            "hooklane-relay",
+            "hooklane-dispatcher",
+            "hooklane-recorder",
+            "hooklane-dlq",
+        ] {
             let found = crates.iter().find(|krate| krate.name == service);
             assert!(found.is_some_and(|krate| krate.is_service), "{service}");
         }

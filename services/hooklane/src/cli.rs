@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    check_url, configuration, consumer, decode, delivery, endpoint, event_type, master_key,
+    check_url, configuration, consumer, decode, delivery, dlq, endpoint, event_type, master_key,
     message, migrate, nats, outbox, serve, sign,
 };
 
@@ -71,6 +71,9 @@ pub(crate) enum Command {
     /// Messages on their way to endpoints.
     #[command(subcommand)]
     Delivery(delivery::Delivery),
+    /// Deliveries that failed for good, and the service that moves them.
+    #[command(subcommand)]
+    Dlq(dlq::Dlq),
     /// The outboxes, and what could not be taken from them.
     #[command(subcommand)]
     Outbox(outbox::Outbox),

@@ -5,6 +5,7 @@ pub(crate) mod configuration;
 pub(crate) mod consumer;
 pub(crate) mod decode;
 pub(crate) mod delivery;
+pub(crate) mod dlq;
 pub(crate) mod endpoint;
 pub(crate) mod event_type;
 mod input;
@@ -36,6 +37,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Dispatch => serve::one(&context, serve::Role::Dispatch).await,
         Command::Record => serve::one(&context, serve::Role::Record).await,
         Command::Schedule => serve::one(&context, serve::Role::Schedule).await,
+        Command::Dlq(command) => command.run(&context).await,
         other => Box::pin(once(other, &context)).await,
     }
 }
@@ -55,6 +57,7 @@ async fn once(command: Command, context: &Context) -> Result<(), Failure> {
         Command::Endpoint(command) => command.run(context).await,
         Command::Message(command) => command.run(context).await,
         Command::Delivery(command) => command.run(context).await,
+        Command::Dlq(command) => command.run(context).await,
         Command::Outbox(command) => command.run(context).await,
         Command::MasterKey(command) => command.run(context).await,
         Command::Up(_)
@@ -70,7 +73,12 @@ impl Command {
     fn is_service(&self) -> bool {
         matches!(
             self,
-            Self::Up(_) | Self::Relay(_) | Self::Dispatch | Self::Record | Self::Schedule
+            Self::Up(_)
+                | Self::Relay(_)
+                | Self::Dispatch
+                | Self::Record
+                | Self::Schedule
+                | Self::Dlq(dlq::Dlq::Run)
         )
     }
 }

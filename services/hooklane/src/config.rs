@@ -52,6 +52,8 @@ pub(crate) struct Config {
     pub(crate) recorder: hooklane_recorder::Config,
     /// Puts back what is due or lost.
     pub(crate) scheduler: hooklane_scheduler::Config,
+    /// Moves dead letters.
+    pub(crate) dlq: hooklane_dlq::Config,
 }
 
 /// Endpoints' defaults.
@@ -104,11 +106,12 @@ pub(crate) enum Section {
     Dispatcher,
     Recorder,
     Scheduler,
+    Dlq,
 }
 
 impl Section {
     /// Every section that can be wrong.
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Database,
         Self::Nats,
         Self::Secrets,
@@ -120,6 +123,7 @@ impl Section {
         Self::Dispatcher,
         Self::Recorder,
         Self::Scheduler,
+        Self::Dlq,
     ];
 }
 
@@ -167,6 +171,7 @@ impl Config {
                 Section::Dispatcher => faults.within("dispatcher", |f| self.dispatcher.validate(f)),
                 Section::Recorder => faults.within("recorder", |f| self.recorder.validate(f)),
                 Section::Scheduler => faults.within("scheduler", |f| self.scheduler.validate(f)),
+                Section::Dlq => faults.within("dlq", |f| self.dlq.validate(f)),
             }
         }
     }

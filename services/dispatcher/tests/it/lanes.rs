@@ -318,7 +318,7 @@ async fn what_was_answered_is_kept_for_the_asker() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn late_and_unreadable_copies_are_dropped() {
+async fn late_copies_are_dropped_and_unreadable_ones_dead_lettered() {
     let bench = Bench::start().await;
     let receiver = Receiver::start().await.unwrap();
     let route = bench.endpoint(&receiver.url("/")).await;
@@ -346,6 +346,16 @@ async fn late_and_unreadable_copies_are_dropped() {
     bench.deliveries_settled().await;
     assert_eq!(receiver.counts().arrived, 1);
     assert_eq!(bench.recorded.all().len(), 1);
+    let dead = hooklane_nats::stored::get(&bench.nats, subject::DLQ, 1).await;
+    let dead = dead.unwrap().unwrap();
+    assert_eq!(
+        dead.subject,
+        subject::dead_letters(&consumer(), route.endpoint)
+    );
+    assert_eq!(dead.payload, "x");
+    let header = |name| dead.header(name);
+    assert_eq!(header(hooklane_proto::header::REASON), Some("unreadable"));
+    assert_eq!(header(hooklane_proto::header::MESSAGE), Some("nonsense"));
     running.stop().await;
 }
 

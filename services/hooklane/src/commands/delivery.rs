@@ -60,7 +60,7 @@ fn status() -> impl TypedValueParser<Value = DeliveryStatus> {
 }
 
 /// A time, or an age.
-fn since(text: &str) -> Result<DateTime<Utc>, String> {
+pub(super) fn since(text: &str) -> Result<DateTime<Utc>, String> {
     if let Ok(at) = DateTime::parse_from_rfc3339(text) {
         return Ok(at.to_utc());
     }

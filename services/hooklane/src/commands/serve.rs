@@ -47,6 +47,7 @@ pub(crate) enum Role {
     Dispatch,
     Record,
     Schedule,
+    Dlq,
 }
 
 impl Role {

@@ -9,6 +9,7 @@
 mod bench;
 mod catalogue;
 mod configuration;
+mod dlq;
 mod docs;
 mod endpoints;
 mod intake;

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::bench::Bench;
 
 /// Accepts an event as the relay would.
-async fn accept(bench: &Bench, key: Option<&str>) -> MessageId {
+pub(crate) async fn accept(bench: &Bench, key: Option<&str>) -> MessageId {
     accept_payload(bench, key, b"{\"n\":  1}").await
 }
 

@@ -42,6 +42,10 @@ pub(super) fn start(supervisor: &mut Supervisor, parts: Parts, role: Role) -> Re
             hooklane_recorder::Service::new(config.recorder, store.clone(), client.clone());
         supervisor.start("recorder", |shutdown| run(recorder.run(shutdown)));
     }
+    if role.runs(Role::Dlq) {
+        let mover = hooklane_dlq::Service::new(config.dlq, store.clone(), client.clone());
+        supervisor.start("dlq", |shutdown| run(mover.run(shutdown)));
+    }
     if role.runs(Role::Dispatch) {
         let parts = hooklane_dispatcher::Parts {
             nats: client.clone(),

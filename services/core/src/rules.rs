@@ -9,6 +9,7 @@
 
 pub mod address;
 pub mod headers;
+pub mod health;
 pub mod merge;
 pub mod outcome;
 pub mod partition;

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use hooklane_core::config::Faults;
 use hooklane_core::rules::address::Policy;
+use hooklane_core::rules::health;
 use hooklane_core::rules::schedule::Schedule;
 use hooklane_core::telemetry;
 use serde::{Deserialize, Serialize};
@@ -63,12 +64,15 @@ pub(crate) struct Endpoints {
     /// How long the old secret signs along after a rotation.
     #[serde(with = "humantime_serde")]
     pub(crate) rotation_grace: Duration,
+    /// When they count as failing, and when they are given up.
+    pub(crate) health: health::Settings,
 }
 
 impl Default for Endpoints {
     fn default() -> Self {
         Self {
             rotation_grace: Duration::from_secs(24 * 60 * 60),
+            health: health::Settings::default(),
         }
     }
 }
@@ -165,6 +169,7 @@ impl Config {
                     let month = Duration::from_secs(30 * 24 * 60 * 60);
                     let grace = self.endpoints.rotation_grace;
                     f.duration("rotation_grace", grace, Duration::ZERO..=month);
+                    f.within("health", |f| self.endpoints.health.validate(f));
                 }),
                 Section::Telemetry => faults.within("telemetry", |f| self.telemetry.validate(f)),
                 Section::Relay => faults.within("relay", |f| self.relay.validate(f)),

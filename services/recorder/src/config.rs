@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use hooklane_core::config::Faults;
+use hooklane_core::rules::health;
 use serde::{Deserialize, Serialize};
 
 /// How the recorder batches, and how long things are kept.
@@ -36,6 +37,10 @@ pub struct Config {
     /// How long idempotency keys are kept, 1 hour to 10 years.
     #[serde(with = "humantime_serde")]
     pub idempotency_keys_for: Duration,
+    /// When endpoints count as failing and are disabled. Not a key of this section: it is
+    /// `endpoints.health`.
+    #[serde(skip)]
+    pub health: health::Settings,
 }
 
 impl Default for Config {
@@ -51,6 +56,7 @@ impl Default for Config {
             retention_days: 35,
             drop_lock_timeout: Duration::from_secs(1),
             idempotency_keys_for: Duration::from_secs(7 * 86_400),
+            health: health::Settings::default(),
         }
     }
 }

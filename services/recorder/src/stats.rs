@@ -12,6 +12,9 @@ struct Counters {
     attempts: AtomicU64,
     missing: AtomicU64,
     poisoned: AtomicU64,
+    failing: AtomicU64,
+    recovered: AtomicU64,
+    disabled: AtomicU64,
     undecodable: AtomicU64,
     stripped: AtomicU64,
     unwritable: AtomicU64,
@@ -35,6 +38,12 @@ pub struct Stats {
     pub missing: u64,
     /// Deliveries that failed as poison.
     pub poisoned: u64,
+    /// Endpoints that began to fail.
+    pub failing: u64,
+    /// Endpoints that recovered from failing.
+    pub recovered: u64,
+    /// Endpoints disabled, by a 410 or for failing too long.
+    pub disabled: u64,
     /// Messages that were no batch of records, and were ended.
     pub undecodable: u64,
     /// Records written without headers, body and detail, because with them they could not be.
@@ -55,6 +64,9 @@ impl Handle {
             attempts,
             missing,
             poisoned,
+            failing,
+            recovered,
+            disabled,
             undecodable,
             stripped,
             unwritable,
@@ -67,6 +79,9 @@ impl Handle {
             attempts: get(attempts),
             missing: get(missing),
             poisoned: get(poisoned),
+            failing: get(failing),
+            recovered: get(recovered),
+            disabled: get(disabled),
             undecodable: get(undecodable),
             stripped: get(stripped),
             unwritable: get(unwritable),
@@ -84,6 +99,13 @@ impl Handle {
         self.0
             .poisoned
             .fetch_add(applied.poisoned, Ordering::Relaxed);
+        self.0.failing.fetch_add(applied.failing, Ordering::Relaxed);
+        self.0
+            .recovered
+            .fetch_add(applied.recovered, Ordering::Relaxed);
+        self.0
+            .disabled
+            .fetch_add(applied.disabled, Ordering::Relaxed);
     }
 
     pub(crate) fn poisoned(&self, deliveries: u64) {

@@ -16,6 +16,7 @@
 
 use std::time::Duration;
 
+use hooklane_core::rules::health::Settings;
 use hooklane_nats::{AckToken, Client, PullConfig, Puller};
 use hooklane_proto::record::Record;
 use hooklane_proto::subject;
@@ -40,6 +41,7 @@ pub(crate) struct Writer {
     store: Store,
     handle: Handle,
     longest_pause: Duration,
+    health: Settings,
 }
 
 impl Writer {
@@ -48,6 +50,7 @@ impl Writer {
             store,
             handle,
             longest_pause: config.longest_pause,
+            health: config.health,
         }
     }
 
@@ -116,7 +119,7 @@ impl Writer {
             }
             let mut pauses = Pauses::new(self.longest_pause);
             loop {
-                let error = match self.store.apply(part).await {
+                let error = match self.store.apply_by(part, &self.health).await {
                     Ok(applied) => {
                         self.handle.applied(part.len(), &applied);
                         break;
@@ -146,7 +149,11 @@ impl Writer {
         let mut pauses = Pauses::new(self.longest_pause);
         if let Some(stripped) = stripped::of(record) {
             loop {
-                match self.store.apply(std::slice::from_ref(&stripped)).await {
+                match self
+                    .store
+                    .apply_by(std::slice::from_ref(&stripped), &self.health)
+                    .await
+                {
                     Ok(applied) => {
                         self.handle.applied(1, &applied);
                         self.handle.stripped();

@@ -28,6 +28,8 @@ use std::time::Duration;
 use hooklane_nats::{Client, Publisher};
 use hooklane_store::Store;
 use hooklane_store::accept::Settings;
+use hooklane_store::operational;
+use hooklane_store::outbox::Source;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -92,6 +94,12 @@ impl Parts {
     pub(crate) fn lane(&self) -> Lane {
         Lane::start(&self.client, &self.publisher, &self.handle)
     }
+
+    /// The configured outboxes, and that of Hooklane's own events.
+    fn sources(&self) -> impl Iterator<Item = Source> {
+        let configured = self.config.sources.iter().cloned();
+        configured.chain([operational::source()])
+    }
 }
 
 impl Service {
@@ -128,8 +136,8 @@ impl Service {
         let parts = self.parts;
         info!(sources = parts.config.sources.len(), "relay starts");
         let mut tasks = JoinSet::new();
-        for source in &parts.config.sources {
-            tasks.spawn(outbox::run(parts.clone(), source.clone(), shutdown.clone()));
+        for source in parts.sources() {
+            tasks.spawn(outbox::run(parts.clone(), source, shutdown.clone()));
         }
         if parts.config.intake.enabled {
             tasks.spawn(intake::run(parts.clone(), shutdown.clone()));
@@ -176,8 +184,8 @@ impl Service {
     pub async fn run_once(self) -> Result<Counted, Error> {
         let parts = self.parts;
         routes::once(&parts).await?;
-        for source in &parts.config.sources {
-            outbox::once(&parts, source).await?;
+        for source in parts.sources() {
+            outbox::once(&parts, &source).await?;
         }
         if parts.config.intake.enabled {
             intake::once(&parts).await?;

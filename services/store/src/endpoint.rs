@@ -24,6 +24,7 @@ use hooklane_proto::id::EndpointId;
 use hooklane_proto::route::State;
 use hooklane_proto::token::ConsumerId;
 
+pub(crate) use read::state_of;
 pub use read::{Listing, list, show};
 pub use secret::{Rotated, Standing, reveal, rotate};
 pub use settle::{Settle, settle_stalled};
@@ -58,10 +59,14 @@ pub struct Endpoint {
     pub has_headers: bool,
     /// Whether it takes deliveries.
     pub state: State,
+    /// Whether it is disabled once it has failed for long; `None` takes the deployment's setting.
+    pub auto_disable: Option<bool>,
     /// Failures since the last success.
     pub consecutive_failures: u32,
-    /// Since when it has been failing.
+    /// When the first of these started.
     pub failing_since: Option<DateTime<Utc>>,
+    /// Failures of this hour and the 23 before it.
+    pub failures_24h: u64,
     /// The endpoint asked for a pause until then.
     pub held_until: Option<DateTime<Utc>>,
     /// Grows with every change.

@@ -8,7 +8,7 @@ use hooklane_proto::token::EventType as Name;
 use serde_json::value::RawValue;
 
 use crate::manage::{Error, Kind, Page};
-use crate::{Error as Fault, Store};
+use crate::{Error as Fault, Store, operational};
 
 /// Longest description, in bytes.
 const MAX_DESCRIPTION: usize = 4096;
@@ -89,6 +89,12 @@ pub async fn add(store: &Store, name: &Name, new: &New) -> Result<EventType, Err
         schema,
         example,
     } = new;
+    if name.as_str().starts_with(operational::PREFIX) {
+        return Err(Error::Invalid(format!(
+            "event types below `{}` are Hooklane's own; choose another name",
+            operational::PREFIX
+        )));
+    }
     let schema = schema.as_ref().map(|json| json.get());
     let example = example.as_ref().map(|json| json.get());
     if description.len() > MAX_DESCRIPTION || description.contains('\0') {

@@ -20,6 +20,7 @@ pub mod leader;
 pub mod manage;
 pub mod master_key;
 pub mod message;
+pub mod operational;
 pub mod outbox;
 pub mod producer;
 pub mod rejected;

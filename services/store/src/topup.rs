@@ -8,12 +8,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
+use hooklane_core::clock;
 use hooklane_proto::delivery::{Delivery, DeliveryKey};
 use hooklane_proto::id::{EndpointId, MessageId};
+use hooklane_proto::record::FailureReason;
 use hooklane_proto::token::{ConsumerId, EventType};
 use hooklane_proto::trace::TraceContext;
 use uuid::Uuid;
 
+use crate::operational::{self, Event, Failed};
 use crate::{Error, Store, backlog};
 
 /// What may be claimed.
@@ -86,32 +89,55 @@ impl Store {
     pub async fn fail_overdue(&self, limit: u32) -> Result<u64, Error> {
         let mut tx = self.begin_probing().await?;
         let failed = sqlx::query!(
-            r#"WITH overdue AS MATERIALIZED (
-                   SELECT accepted_at, message_id, endpoint_id FROM hooklane.deliveries
-                    WHERE status = 'stalled' AND deadline <= clock_timestamp()
-                    ORDER BY deadline LIMIT $1 FOR UPDATE SKIP LOCKED
-               ), failed AS (
-                   UPDATE hooklane.deliveries d
-                      SET status = 'failed', failure_reason = 'deadline', settled_at = clock_timestamp()
-                     FROM overdue o
-                    WHERE d.accepted_at = o.accepted_at AND d.message_id = o.message_id
-                      AND d.endpoint_id = o.endpoint_id
-                   RETURNING d.endpoint_id)
-               SELECT count(*) AS "count!", coalesce(array_agg(DISTINCT endpoint_id), '{}') AS "endpoints!"
-                 FROM failed"#,
+            "WITH overdue AS MATERIALIZED (
+                 SELECT accepted_at, message_id, endpoint_id FROM hooklane.deliveries
+                  WHERE status = 'stalled' AND deadline <= clock_timestamp()
+                  ORDER BY deadline LIMIT $1 FOR UPDATE SKIP LOCKED)
+             UPDATE hooklane.deliveries d
+                SET status = 'failed', failure_reason = 'deadline', settled_at = clock_timestamp()
+               FROM overdue o
+              WHERE d.accepted_at = o.accepted_at AND d.message_id = o.message_id
+                AND d.endpoint_id = o.endpoint_id
+             RETURNING d.accepted_at, d.message_id, d.endpoint_id, d.consumer_id, d.series,
+                       d.attempt_count, d.last_status, d.last_error",
             i64::from(limit)
         )
-        .fetch_one(&mut *tx)
+        .fetch_all(&mut *tx)
         .await
         .map_err(Error::doing("failing deliveries past their deadline"))?;
-        if failed.count > 0 {
-            backlog::lock(&mut tx, &failed.endpoints).await?;
-            backlog::refresh(&mut tx, &failed.endpoints).await?;
+        let count = failed.len() as u64;
+        let mut endpoints: Vec<Uuid> = failed.iter().map(|row| row.endpoint_id).collect();
+        endpoints.sort_unstable();
+        endpoints.dedup();
+        if count > 0 {
+            backlog::lock(&mut tx, &endpoints).await?;
+            backlog::refresh(&mut tx, &endpoints).await?;
         }
+        let at = clock::now();
+        let events: Vec<Event> = failed
+            .into_iter()
+            .map(|row| {
+                Event::exhausted(&Failed {
+                    key: DeliveryKey {
+                        accepted_at: row.accepted_at,
+                        message: MessageId::from_uuid(row.message_id),
+                        endpoint: EndpointId::from_uuid(row.endpoint_id),
+                    },
+                    consumer: row.consumer_id,
+                    series: row.series,
+                    attempts: row.attempt_count,
+                    reason: FailureReason::Deadline.as_str().to_owned(),
+                    last_status: row.last_status,
+                    last_error: row.last_error,
+                    at,
+                })
+            })
+            .collect();
+        operational::write(&mut tx, &events).await?;
         tx.commit()
             .await
             .map_err(Error::doing("committing failed deliveries"))?;
-        Ok(failed.count.unsigned_abs())
+        Ok(count)
     }
 }
 

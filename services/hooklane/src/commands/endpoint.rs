@@ -200,6 +200,7 @@ impl Add {
         new.burst = settings.burst.unwrap_or(new.burst);
         new.concurrency = settings.concurrency.unwrap_or(new.concurrency);
         new.timeout = settings.timeout.unwrap_or(new.timeout);
+        new.auto_disable = settings.auto_disable.unwrap_or(new.auto_disable);
         new.headers = headers.unwrap_or_default();
         new.secret = secret;
         let policy = &sealed.config.addresses;
@@ -228,6 +229,7 @@ impl Update {
             burst: self.settings.burst,
             concurrency: self.settings.concurrency,
             timeout: self.settings.timeout,
+            auto_disable: self.settings.auto_disable,
             headers,
         };
         let sealed = context.sealed(&[Section::Addresses]).await?;
@@ -259,6 +261,8 @@ async fn list(context: &Context, listing: &Listing, limit: u32) -> Result<(), Fa
                 view.id.clone(),
                 view.consumer.clone(),
                 view.state.clone(),
+                view.failures_text(),
+                view.failing_text(),
                 view.rate_text(),
                 view.event_types.join(","),
                 view.url.clone(),
@@ -270,6 +274,8 @@ async fn list(context: &Context, listing: &Listing, limit: u32) -> Result<(), Fa
             "ENDPOINT",
             "CONSUMER",
             "STATE",
+            "FAILURES (24H)",
+            "FAILING SINCE",
             "RATE",
             "EVENT TYPES",
             "URL",

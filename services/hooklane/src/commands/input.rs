@@ -76,6 +76,16 @@ pub(super) fn number_or_default(text: &str) -> Result<Option<u16>, String> {
     }
 }
 
+/// `on`, `off`, or `default` for neither of one's own.
+pub(super) fn switch_or_default(text: &str) -> Result<Option<bool>, String> {
+    match text {
+        "on" => Ok(Some(true)),
+        "off" => Ok(Some(false)),
+        "default" => Ok(None),
+        _ => Err("give on, off, or default".to_owned()),
+    }
+}
+
 /// Text, or hex where it is no text; at most `limit` characters of it. What a terminal would act
 /// upon is escaped; quotes and backslashes are not, so that JSON stays readable.
 pub(super) fn shown(bytes: &[u8], limit: usize) -> String {

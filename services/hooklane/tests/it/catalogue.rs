@@ -12,12 +12,14 @@ async fn consumers_are_added_listed_shown_and_rated() {
     assert_eq!(added["endpoints"], 0);
     bench.ok(&["consumer", "add", "zeta"]);
 
+    // Between them stands the one that is always there.
     let list = bench.json(&["consumer", "list"]);
-    assert_eq!(list["consumers"][1]["id"], "zeta");
+    assert_eq!(list["consumers"][1]["id"], "hooklane");
+    assert_eq!(list["consumers"][2]["id"], "zeta");
     assert_eq!(list["next"], serde_json::Value::Null);
     let page = bench.json(&["consumer", "list", "--limit", "1"]);
     assert_eq!(page["next"], "acme");
-    let rest = bench.json(&["consumer", "list", "--limit", "1", "--after", "acme"]);
+    let rest = bench.json(&["consumer", "list", "--limit", "1", "--after", "hooklane"]);
     assert_eq!(rest["consumers"][0]["id"], "zeta");
     assert_eq!(rest["next"], serde_json::Value::Null);
 

@@ -154,6 +154,59 @@ async fn an_update_changes_what_is_named_and_nothing_else() {
 }
 
 #[tokio::test]
+async fn auto_disable_is_the_deployments_unless_an_endpoint_says_otherwise() {
+    let bench = Bench::ledger().await;
+    let id = bench.endpoint();
+    let shown = bench.json(&["endpoint", "show", &id]);
+    assert_eq!(shown["auto_disable"], Value::Null);
+    assert_eq!(shown["failures_24h"], 0);
+    for (word, expected) in [
+        ("on", json!(true)),
+        ("off", json!(false)),
+        ("default", Value::Null),
+    ] {
+        let args = ["endpoint", "update", &id, "--auto-disable", word];
+        assert_eq!(bench.json(&args)["endpoint"]["auto_disable"], expected);
+        // Another setting leaves it.
+        let args = ["endpoint", "update", &id, "--rate", "5"];
+        assert_eq!(bench.json(&args)["endpoint"]["auto_disable"], expected);
+    }
+    let args = [
+        "endpoint",
+        "add",
+        "acme",
+        "https://example.com/",
+        "--auto-disable",
+        "on",
+    ];
+    assert_eq!(bench.json(&args)["endpoint"]["auto_disable"], true);
+    let answer = bench.run(&["endpoint", "update", &id, "--auto-disable", "maybe"]);
+    assert_eq!(answer.code, 64, "{answer:?}");
+}
+
+#[tokio::test]
+async fn the_built_in_consumer_is_there_and_takes_endpoints_of_operational_events() {
+    let bench = Bench::ledger().await;
+    bench.fails(65, "conflict", &["consumer", "add", "hooklane"]);
+    bench.fails(65, "invalid_data", &["event-type", "add", "hooklane.mine"]);
+    let add = |filter: &'static str| {
+        let to = [
+            "endpoint",
+            "add",
+            "hooklane",
+            "https://example.com/",
+            "--event-type",
+            filter,
+        ];
+        bench.json(&to)
+    };
+    let added = add("hooklane.endpoint.disabled");
+    assert_eq!(added["warnings"], json!([]));
+    let added = add("hooklane.delivery.*");
+    assert_eq!(added["warnings"], json!([]));
+}
+
+#[tokio::test]
 async fn states_follow_pause_resume_and_delete() {
     let bench = Bench::ledger().await;
     let id = bench.endpoint();
@@ -169,7 +222,11 @@ async fn states_follow_pause_resume_and_delete() {
 
     bench
         .database()
-        .psql("UPDATE hooklane.endpoints SET state = 'disabled', consecutive_failures = 100, failing_since = now()")
+        .psql(
+            "UPDATE hooklane.endpoints SET state = 'disabled';
+             UPDATE hooklane.endpoint_health
+                SET consecutive_failures = 100, failing_since = now(), last_failure_at = now()",
+        )
         .await
         .unwrap();
     bench.fails(65, "conflict", &["endpoint", "pause", &id]);

@@ -23,7 +23,7 @@ use super::{
     Accepted, Item, MAX_CONTENT_TYPE, MAX_KEY, MAX_PAYLOAD, NewMessage, Outcome, Reason, Receipt,
     Rejection, Settings,
 };
-use crate::Error;
+use crate::{Error, operational};
 
 /// Rounds of claiming keys that expire just then.
 const CLAIMS: u32 = 5;
@@ -328,6 +328,9 @@ impl<'a> Choice<'a> {
     fn check(&self, message: &NewMessage) -> Result<(), Rejection> {
         if message.payload.len() > MAX_PAYLOAD {
             return Err(too_large(message.payload.len()));
+        }
+        if let Some(rejection) = operational::refusal(message) {
+            return Err(rejection);
         }
         let content_type = &message.content_type;
         let visible = |byte: u8| (0x20..0x7f).contains(&byte);

@@ -5,9 +5,12 @@
 
 use chrono::{DateTime, Utc};
 use hooklane_proto::dead_letter::DeadLetter;
+use hooklane_proto::delivery::DeliveryKey;
+use hooklane_proto::id::{EndpointId, MessageId};
 
 use super::row::Row;
 use super::{Columns, Series};
+use crate::operational::{self, Event, Failed};
 use crate::{Error, Store};
 
 /// Which dead letters are meant.
@@ -88,7 +91,8 @@ impl Store {
     }
 
     /// Notes that dead letters are in `DLQ` since `at`, each with its sequence there, or without one
-    /// where the stream can't take it. One that was replayed meanwhile is left alone.
+    /// where the stream can't take it, and tells operators of those that are new. One that was
+    /// replayed meanwhile is left alone.
     ///
     /// # Errors
     /// Where the database fails.
@@ -105,7 +109,7 @@ impl Store {
             .map(|(_, sequence)| sequence.and_then(|sequence| i64::try_from(sequence).ok()))
             .collect();
         let mut tx = self.begin_probing().await?;
-        let marked = sqlx::query!(
+        let rows = sqlx::query!(
             r#"WITH r AS MATERIALIZED (
                    SELECT * FROM unnest($1::timestamptz[], $2::uuid[], $3::uuid[], $4::int[], $5::bigint[])
                        AS u (accepted_at, message_id, endpoint_id, series, sequence)
@@ -117,15 +121,13 @@ impl Store {
                       AND d.endpoint_id = r.endpoint_id
                     WHERE d.status = 'failed' AND d.series = r.series
                       AND (d.dead_lettered_at IS NULL OR d.dead_lettered_at < $6)
-                      FOR UPDATE OF d
-               ), marked AS (
-                   UPDATE hooklane.deliveries d SET dead_lettered_at = $6, dead_letter = h.sequence
-                     FROM held h
-                    WHERE d.accepted_at = h.accepted_at AND d.message_id = h.message_id
-                      AND d.endpoint_id = h.endpoint_id
-                   RETURNING h.first)
-               SELECT count(*) FILTER (WHERE first) AS "first!", count(*) FILTER (WHERE NOT first) AS "again!"
-                 FROM marked"#,
+                      FOR UPDATE OF d)
+               UPDATE hooklane.deliveries d SET dead_lettered_at = $6, dead_letter = h.sequence
+                 FROM held h
+                WHERE d.accepted_at = h.accepted_at AND d.message_id = h.message_id
+                  AND d.endpoint_id = h.endpoint_id
+            RETURNING d.accepted_at, d.message_id, d.endpoint_id, d.consumer_id, d.series,
+                      d.attempt_count, d.failure_reason, d.last_status, d.last_error, h.first AS "first!""#,
             &columns.accepted_at,
             &columns.message,
             &columns.endpoint,
@@ -133,15 +135,36 @@ impl Store {
             &sequences as &[Option<i64>],
             at,
         )
-        .fetch_one(&mut *tx)
+        .fetch_all(&mut *tx)
         .await
         .map_err(Error::doing("noting dead letters"))?;
+        let mut marked = Marked::default();
+        let mut events = Vec::new();
+        for row in rows {
+            if !row.first {
+                marked.again += 1;
+                continue;
+            }
+            marked.first += 1;
+            events.push(Event::dead_lettered(&Failed {
+                key: DeliveryKey {
+                    accepted_at: row.accepted_at,
+                    message: MessageId::from_uuid(row.message_id),
+                    endpoint: EndpointId::from_uuid(row.endpoint_id),
+                },
+                consumer: row.consumer_id,
+                series: row.series,
+                attempts: row.attempt_count,
+                reason: row.failure_reason.unwrap_or_default(),
+                last_status: row.last_status,
+                last_error: row.last_error,
+                at,
+            }));
+        }
+        operational::write(&mut tx, &events).await?;
         tx.commit()
             .await
             .map_err(Error::doing("committing dead letters"))?;
-        Ok(Marked {
-            first: marked.first.unsigned_abs(),
-            again: marked.again.unsigned_abs(),
-        })
+        Ok(marked)
     }
 }

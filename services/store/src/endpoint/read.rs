@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use hooklane_core::rules::health::Hours;
 use hooklane_core::rules::subscription::Filter;
 use hooklane_proto::id::EndpointId;
 use hooklane_proto::route::State;
@@ -27,8 +28,12 @@ pub(super) struct Row {
     timeout_ms: i32,
     has_headers: bool,
     state: String,
+    auto_disable: Option<bool>,
     consecutive_failures: i32,
     failing_since: Option<DateTime<Utc>>,
+    hour: Option<DateTime<Utc>>,
+    hourly: Vec<i32>,
+    now: DateTime<Utc>,
     held_until: Option<DateTime<Utc>>,
     version: i64,
     routed: bool,
@@ -50,8 +55,12 @@ impl Row {
             timeout_ms,
             has_headers,
             state,
+            auto_disable,
             consecutive_failures,
             failing_since,
+            hour,
+            hourly,
+            now,
             held_until,
             version,
             routed,
@@ -70,8 +79,10 @@ impl Row {
             timeout: Duration::from_millis(u64::try_from(timeout_ms).map_err(unreadable)?),
             has_headers,
             state: state_of(&state)?,
+            auto_disable,
             consecutive_failures: u32::try_from(consecutive_failures).unwrap_or(0),
             failing_since,
+            failures_24h: Hours::from_parts(hour, &hourly).total(now),
             held_until,
             version,
             routed,
@@ -88,7 +99,7 @@ fn unreadable(problem: impl std::fmt::Display) -> Fault {
     }
 }
 
-fn state_of(text: &str) -> Result<State, Fault> {
+pub(crate) fn state_of(text: &str) -> Result<State, Fault> {
     [
         State::Active,
         State::Failing,
@@ -105,11 +116,15 @@ fn state_of(text: &str) -> Result<State, Fault> {
 pub(super) async fn lock(conn: &mut PgConnection, id: EndpointId) -> Result<Endpoint, Error> {
     let row = sqlx::query_as!(
         Row,
-        r#"SELECT id, consumer_id, url, description, filters, rate, burst, concurrency, timeout_ms,
-                  headers IS NOT NULL AS "has_headers!", state::text AS "state!",
-                  consecutive_failures, failing_since, held_until, version,
-                  coalesce(routed_version = version, false) AS "routed!", created_at, updated_at
-             FROM hooklane.endpoints WHERE id = $1 FOR NO KEY UPDATE"#,
+        r#"SELECT e.id, consumer_id, url, description, filters, rate, burst, concurrency, timeout_ms,
+                  headers IS NOT NULL AS "has_headers!", state::text AS "state!", auto_disable,
+                  coalesce(h.consecutive_failures, 0) AS "consecutive_failures!",
+                  h.failing_since AS "failing_since?", h.hour AS "hour?",
+                  coalesce(h.hourly, '{}') AS "hourly!", clock_timestamp() AS "now!",
+                  held_until, version, coalesce(routed_version = version, false) AS "routed!",
+                  created_at, updated_at
+             FROM hooklane.endpoints e LEFT JOIN hooklane.endpoint_health h ON h.endpoint_id = e.id
+            WHERE e.id = $1 FOR NO KEY UPDATE OF e"#,
         id.uuid(),
     )
     .fetch_optional(conn)
@@ -126,11 +141,15 @@ pub(super) async fn lock(conn: &mut PgConnection, id: EndpointId) -> Result<Endp
 pub async fn show(store: &Store, id: EndpointId) -> Result<Endpoint, Error> {
     let row = sqlx::query_as!(
         Row,
-        r#"SELECT id, consumer_id, url, description, filters, rate, burst, concurrency, timeout_ms,
-                  headers IS NOT NULL AS "has_headers!", state::text AS "state!",
-                  consecutive_failures, failing_since, held_until, version,
-                  coalesce(routed_version = version, false) AS "routed!", created_at, updated_at
-             FROM hooklane.endpoints WHERE id = $1"#,
+        r#"SELECT e.id, consumer_id, url, description, filters, rate, burst, concurrency, timeout_ms,
+                  headers IS NOT NULL AS "has_headers!", state::text AS "state!", auto_disable,
+                  coalesce(h.consecutive_failures, 0) AS "consecutive_failures!",
+                  h.failing_since AS "failing_since?", h.hour AS "hour?",
+                  coalesce(h.hourly, '{}') AS "hourly!", clock_timestamp() AS "now!",
+                  held_until, version, coalesce(routed_version = version, false) AS "routed!",
+                  created_at, updated_at
+             FROM hooklane.endpoints e LEFT JOIN hooklane.endpoint_health h ON h.endpoint_id = e.id
+            WHERE e.id = $1"#,
         id.uuid(),
     )
     .fetch_optional(store.pool())
@@ -162,15 +181,18 @@ pub async fn list(
 ) -> Result<Page<Endpoint, EndpointId>, Error> {
     let rows = sqlx::query_as!(
         Row,
-        r#"SELECT id, consumer_id, url, description, filters, rate, burst, concurrency, timeout_ms,
-                  headers IS NOT NULL AS "has_headers!", state::text AS "state!",
-                  consecutive_failures, failing_since, held_until, version,
-                  coalesce(routed_version = version, false) AS "routed!", created_at, updated_at
-             FROM hooklane.endpoints
+        r#"SELECT e.id, consumer_id, url, description, filters, rate, burst, concurrency, timeout_ms,
+                  headers IS NOT NULL AS "has_headers!", state::text AS "state!", auto_disable,
+                  coalesce(h.consecutive_failures, 0) AS "consecutive_failures!",
+                  h.failing_since AS "failing_since?", h.hour AS "hour?",
+                  coalesce(h.hourly, '{}') AS "hourly!", clock_timestamp() AS "now!",
+                  held_until, version, coalesce(routed_version = version, false) AS "routed!",
+                  created_at, updated_at
+             FROM hooklane.endpoints e LEFT JOIN hooklane.endpoint_health h ON h.endpoint_id = e.id
             WHERE ($1::text IS NULL OR consumer_id = $1)
               AND CASE WHEN $2::text IS NULL THEN state <> 'deleted' ELSE state::text = $2 END
-              AND ($3::uuid IS NULL OR id > $3)
-            ORDER BY id LIMIT $4"#,
+              AND ($3::uuid IS NULL OR e.id > $3)
+            ORDER BY e.id LIMIT $4"#,
         listing.consumer.as_ref().map(ConsumerId::as_str),
         listing.state.map(State::as_str),
         listing.after.map(EndpointId::uuid),

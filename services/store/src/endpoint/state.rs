@@ -1,27 +1,17 @@
-//! What a person does to an endpoint's state.
-//!
-//! ```text
-//! active, failing --pause--> paused
-//! paused, disabled --resume--> active, failures forgotten
-//! any --delete--> deleted, for good; the row stays as a tombstone, its secrets go
-//! ```
+//! What a person does to an endpoint's state, by the rule in `hooklane_core::rules::health`.
 //!
 //! A step to where the endpoint is already changes nothing and is no fault, so that a command
-//! can be repeated after an answer was lost.
+//! can be repeated after an answer was lost. A deleted endpoint's row stays as a tombstone; its
+//! secrets and its health go.
 
+use hooklane_core::rules::health::{Action, act};
 use hooklane_proto::id::EndpointId;
-use hooklane_proto::route::State;
+use sqlx::PgConnection;
 
 use super::{Endpoint, read};
 use crate::manage::Error;
+use crate::operational::{self, Change, Event};
 use crate::{Error as Fault, Store};
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Action {
-    Pause,
-    Resume,
-    Delete,
-}
 
 /// An endpoint after a change of state.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,22 +20,6 @@ pub struct Changed {
     pub endpoint: Endpoint,
     /// Whether this call changed it.
     pub changed: bool,
-}
-
-/// The state to go to; `None` where it is there already.
-fn step(state: State, action: Action) -> Result<Option<State>, &'static str> {
-    match (action, state) {
-        (Action::Pause, State::Active | State::Failing) => Ok(Some(State::Paused)),
-        (Action::Pause, State::Disabled) => {
-            Err("is disabled and takes no deliveries already; resume it to have it active")
-        }
-        (Action::Resume, State::Paused | State::Disabled) => Ok(Some(State::Active)),
-        (Action::Delete, State::Deleted)
-        | (Action::Pause, State::Paused)
-        | (Action::Resume, State::Active | State::Failing) => Ok(None),
-        (Action::Delete, _) => Ok(Some(State::Deleted)),
-        (Action::Pause | Action::Resume, State::Deleted) => Err("is deleted; add a new one"),
-    }
 }
 
 /// Stops deliveries to an endpoint until somebody resumes it. What is open for it is
@@ -80,8 +54,9 @@ async fn change(store: &Store, id: EndpointId, action: Action) -> Result<Changed
         .begin()
         .await
         .map_err(Fault::doing("changing an endpoint's state"))?;
+    lock_health(&mut tx, id).await?;
     let old = read::lock(&mut tx, id).await?;
-    let to = step(old.state, action)
+    let to = act(old.state, action)
         .map_err(|why| Error::Conflict(format!("the endpoint `{id}` {why}")))?;
     let Some(to) = to else {
         return Ok(Changed {
@@ -89,23 +64,22 @@ async fn change(store: &Store, id: EndpointId, action: Action) -> Result<Changed
             changed: false,
         });
     };
-    // A resumed endpoint starts anew: one more failure must not disable it again at once.
     sqlx::query!(
         "UPDATE hooklane.endpoints
             SET state = $2::text::hooklane.endpoint_state,
-                consecutive_failures = CASE WHEN $3 THEN 0 ELSE consecutive_failures END,
-                failing_since = CASE WHEN $3 THEN NULL ELSE failing_since END,
-                headers = CASE WHEN $4 THEN NULL ELSE headers END,
+                headers = CASE WHEN $3 THEN NULL ELSE headers END,
                 version = nextval('hooklane.endpoint_version'), updated_at = clock_timestamp()
           WHERE id = $1",
         id.uuid(),
         to.as_str(),
-        action == Action::Resume,
         action == Action::Delete,
     )
     .execute(&mut *tx)
     .await
     .map_err(Fault::doing("changing an endpoint's state"))?;
+    if action == Action::Resume {
+        forget(&mut tx, id).await?;
+    }
     if action == Action::Delete {
         sqlx::query!(
             "DELETE FROM hooklane.endpoint_secrets WHERE endpoint_id = $1",
@@ -114,8 +88,25 @@ async fn change(store: &Store, id: EndpointId, action: Action) -> Result<Changed
         .execute(&mut *tx)
         .await
         .map_err(Fault::doing("deleting an endpoint's secrets"))?;
+        sqlx::query!(
+            "DELETE FROM hooklane.endpoint_health WHERE endpoint_id = $1",
+            id.uuid(),
+        )
+        .execute(&mut *tx)
+        .await
+        .map_err(Fault::doing("deleting an endpoint's health"))?;
     }
     let endpoint = read::lock(&mut tx, id).await?;
+    let event = Event::changed(&Change {
+        endpoint: id,
+        consumer: endpoint.consumer.as_str(),
+        from: old.state,
+        to,
+        reason: "manual",
+        run: None,
+        at: endpoint.updated_at,
+    });
+    operational::write(&mut tx, &[event]).await?;
     tx.commit()
         .await
         .map_err(Fault::doing("changing an endpoint's state"))?;
@@ -125,48 +116,32 @@ async fn change(store: &Store, id: EndpointId, action: Action) -> Result<Changed
     })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Takes the lock that whoever changes a state takes first. The row is made where there is none.
+async fn lock_health(conn: &mut PgConnection, id: EndpointId) -> Result<(), Fault> {
+    sqlx::query!(
+        "INSERT INTO hooklane.endpoint_health AS h (endpoint_id)
+         SELECT id FROM hooklane.endpoints WHERE id = $1 AND state <> 'deleted'
+         ON CONFLICT (endpoint_id) DO UPDATE SET endpoint_id = h.endpoint_id",
+        id.uuid(),
+    )
+    .execute(conn)
+    .await
+    .map_err(Fault::doing("locking an endpoint's health"))?;
+    Ok(())
+}
 
-    const STATES: [State; 5] = [
-        State::Active,
-        State::Failing,
-        State::Paused,
-        State::Disabled,
-        State::Deleted,
-    ];
-
-    #[test]
-    fn resume_works_from_paused_and_disabled_alone() {
-        let resumed: Vec<_> = STATES.map(|state| step(state, Action::Resume)).into();
-        assert_eq!(
-            resumed[..4],
-            [
-                Ok(None),
-                Ok(None),
-                Ok(Some(State::Active)),
-                Ok(Some(State::Active))
-            ]
-        );
-        assert!(resumed[4].is_err());
-    }
-
-    #[test]
-    fn pausing_does_not_hide_that_an_endpoint_is_disabled() {
-        let paused: Vec<_> = STATES.map(|state| step(state, Action::Pause)).into();
-        assert_eq!(
-            paused[..3],
-            [Ok(Some(State::Paused)), Ok(Some(State::Paused)), Ok(None)]
-        );
-        assert!(paused[3].is_err() && paused[4].is_err());
-    }
-
-    #[test]
-    fn deleting_is_for_good_and_can_be_repeated() {
-        for state in STATES {
-            let expected = (state != State::Deleted).then_some(State::Deleted);
-            assert_eq!(step(state, Action::Delete), Ok(expected));
-        }
-    }
+/// Starts anew: neither one more failure nor a late record of an old one may stop it again at once.
+/// The day's failures stay what they were.
+async fn forget(conn: &mut PgConnection, id: EndpointId) -> Result<(), Fault> {
+    sqlx::query!(
+        "UPDATE hooklane.endpoint_health
+            SET consecutive_failures = 0, failing_since = NULL, last_failure_at = NULL,
+                forgotten_until = greatest(forgotten_until, clock_timestamp())
+          WHERE endpoint_id = $1",
+        id.uuid(),
+    )
+    .execute(conn)
+    .await
+    .map_err(Fault::doing("forgetting an endpoint's failures"))?;
+    Ok(())
 }

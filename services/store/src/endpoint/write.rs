@@ -37,6 +37,8 @@ pub struct New {
     pub concurrency: u16,
     /// An attempt's total time, 1 to 60 s.
     pub timeout: Duration,
+    /// Whether it is disabled once it has failed for long; `None` takes the deployment's setting.
+    pub auto_disable: Option<bool>,
     /// Headers to put on every attempt.
     pub headers: CustomHeaders,
     /// The signing secret, where the customer brings one; otherwise one is made.
@@ -56,6 +58,7 @@ impl New {
             burst: None,
             concurrency: 16,
             timeout: Duration::from_secs(15),
+            auto_disable: None,
             headers: CustomHeaders::default(),
             secret: None,
         }
@@ -126,8 +129,9 @@ pub async fn add(
     let warnings = filters::check(&mut tx, &new.filter).await?;
     sqlx::query!(
         "INSERT INTO hooklane.endpoints
-             (id, consumer_id, url, description, filters, rate, burst, concurrency, timeout_ms, headers)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+             (id, consumer_id, url, description, filters, rate, burst, concurrency, timeout_ms, headers,
+              auto_disable)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
         id.uuid(),
         new.consumer.as_str(),
         url.as_str(),
@@ -138,6 +142,7 @@ pub async fn add(
         numbers.concurrency,
         numbers.timeout_ms,
         headers,
+        new.auto_disable,
     )
     .execute(&mut *tx)
     .await
@@ -178,6 +183,9 @@ pub struct Changes {
     pub concurrency: Option<u16>,
     /// An attempt's total time.
     pub timeout: Option<Duration>,
+    /// Whether it is disabled once it has failed for long; `Some(None)` takes the deployment's
+    /// setting.
+    pub auto_disable: Option<Option<bool>>,
     /// All custom headers anew.
     pub headers: Option<CustomHeaders>,
 }
@@ -240,7 +248,7 @@ pub async fn update(
     sqlx::query!(
         "UPDATE hooklane.endpoints
             SET url = $2, description = $3, filters = $4, rate = $5, burst = $6, concurrency = $7,
-                timeout_ms = $8, headers = CASE WHEN $9 THEN $10 ELSE headers END,
+                timeout_ms = $8, headers = CASE WHEN $9 THEN $10 ELSE headers END, auto_disable = $11,
                 version = nextval('hooklane.endpoint_version'), updated_at = clock_timestamp()
           WHERE id = $1",
         id.uuid(),
@@ -253,6 +261,7 @@ pub async fn update(
         numbers.timeout_ms,
         headers.is_some(),
         headers.flatten(),
+        changes.auto_disable.unwrap_or(old.auto_disable),
     )
     .execute(&mut *tx)
     .await

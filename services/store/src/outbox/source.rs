@@ -5,6 +5,8 @@ use std::time::Duration;
 use hooklane_core::config::{ConnectionUrl, Faults};
 use serde::{Deserialize, Serialize};
 
+use crate::operational;
+
 /// An outbox table. The defaults are Hooklane's own table in the ledger's database.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -158,6 +160,17 @@ impl Source {
                 "give 1 to 40 letters, digits, `_` and `-`",
             );
         }
+        if self.name == operational::SOURCE || self.table == operational::TABLE {
+            faults.add(
+                if self.name == operational::SOURCE {
+                    "name"
+                } else {
+                    "table"
+                },
+                "is that of Hooklane's own events, which every relay reads anyway",
+                "name another",
+            );
+        }
         if let Some(url) = &self.database_url
             && !["postgres://", "postgresql://"]
                 .iter()
@@ -268,6 +281,16 @@ mod tests {
             "poll_max",
         ];
         assert_eq!(faults(&bad), expected);
+    }
+
+    #[test]
+    fn our_own_events_are_no_source_of_somebody_elses() {
+        assert_eq!(faults(&operational::source()), ["name"]);
+        let renamed = Source {
+            name: "mine".to_owned(),
+            ..operational::source()
+        };
+        assert_eq!(faults(&renamed), ["table"]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
--- Writes attempts that are not there yet; answers which of those named in $17 were new.
+-- Writes attempts that are not there yet; answers which these were, unless all of them were.
 WITH new AS (
      INSERT INTO hooklane.attempts
          (started_at, id, accepted_at, message_id, endpoint_id, series, drive, number,
@@ -10,4 +10,5 @@ WITH new AS (
                    $16::text[]) AS u (a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p)
      ON CONFLICT DO NOTHING
      RETURNING id)
- SELECT count(*) AS "inserted!", coalesce(array_agg(id) FILTER (WHERE id = ANY($17)), '{}') AS "news!" FROM new
+ SELECT count(*) AS "inserted!",
+        CASE WHEN count(*) < cardinality($2) THEN coalesce(array_agg(id), '{}') END AS "news?" FROM new

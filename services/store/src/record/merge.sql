@@ -59,7 +59,8 @@ WITH r AS MATERIALIZED (
                   > (d.attempt_count, coalesce(d.last_status BETWEEN 200 AND 299, false), coalesce(d.last_status, -1),
                      coalesce(d.last_error, '') COLLATE "C")))
     RETURNING d.accepted_at, d.endpoint_id, d.consumer_id, d.partition, d.status, d.next_attempt_at,
-              r.fault AND d.status = 'failed' AND d.faults >= $16 AS poisoned
+              r.fault AND d.status = 'failed' AND d.faults >= $16 AS poisoned,
+              d.status = 'failed' AND d.failure_reason IN ('exhausted', 'deadline') AS exhausted, d.message_id
 ), backlog AS (
     INSERT INTO hooklane.backlogs AS b (endpoint_id, consumer_id, partition, due_at, accepted_from)
     SELECT endpoint_id, min(consumer_id), min(partition), min(next_attempt_at), min(accepted_at)
@@ -68,4 +69,9 @@ WITH r AS MATERIALIZED (
         accepted_from = least(b.accepted_from, excluded.accepted_from)
      WHERE b.due_at > excluded.due_at OR b.accepted_from > excluded.accepted_from
 )
-SELECT count(*) AS "changed!", count(*) FILTER (WHERE poisoned) AS "poisoned!" FROM changed
+SELECT count(*) AS "changed!", count(*) FILTER (WHERE poisoned) AS "poisoned!",
+       coalesce(array_agg(accepted_at) FILTER (WHERE exhausted), '{}') AS "accepted!",
+       coalesce(array_agg(message_id) FILTER (WHERE exhausted), '{}') AS "messages!",
+       coalesce(array_agg(endpoint_id) FILTER (WHERE exhausted), '{}') AS "endpoints!",
+       coalesce(array_agg(consumer_id) FILTER (WHERE exhausted), '{}') AS "consumers!"
+  FROM changed

@@ -5,6 +5,8 @@
 use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
+use hooklane_core::rules::health::{Kind, Outcome};
+use hooklane_core::rules::outcome::ErrorClass;
 use hooklane_proto::delivery::DeliveryKey;
 use hooklane_proto::id::{AttemptId, EndpointId};
 use hooklane_proto::record::{Attempt, FailureReason, Record, Verdict};
@@ -21,8 +23,8 @@ pub(super) struct Reduced {
     pub(super) changes: Vec<(DeliveryKey, Change)>,
     /// Sorted by their primary key, each once.
     pub(super) attempts: Vec<Row>,
-    /// Attempts answered with 410.
-    pub(super) gone: Vec<(AttemptId, EndpointId)>,
+    /// What attempts say about their endpoints; our own faults say nothing.
+    pub(super) outcomes: Vec<(EndpointId, Outcome)>,
     /// Attempts whose answer asks for a hold.
     pub(super) holds: Vec<(AttemptId, EndpointId, DateTime<Utc>)>,
 }
@@ -95,11 +97,10 @@ impl Reduced {
             hold_until,
             trace,
         } = attempt;
-        if let Verdict::Failed {
-            reason: FailureReason::Gone,
-        } = verdict
-        {
-            self.gone.push((*id, drive.key.endpoint));
+        if let Some(kind) = kind(attempt) {
+            let (id, at) = (*id, *started_at);
+            let outcome = Outcome { at, id, kind };
+            self.outcomes.push((drive.key.endpoint, outcome));
         }
         if let Some(until) = hold_until {
             self.holds.push((*id, drive.key.endpoint, *until));
@@ -124,6 +125,25 @@ impl Reduced {
             },
             traceparent: trace.as_ref().map(|trace| text(&trace.traceparent)),
         });
+    }
+}
+
+/// What an attempt says about its endpoint.
+fn kind(attempt: &Attempt) -> Option<Kind> {
+    let class = attempt.error.as_deref().map(str::parse::<ErrorClass>);
+    if let Some(Ok(class)) = class
+        && class.is_own_fault()
+    {
+        return None;
+    }
+    match &attempt.verdict {
+        Verdict::Sent => Some(Kind::Success),
+        Verdict::Retry { .. } => Some(Kind::Failure),
+        Verdict::Failed { reason } => match reason {
+            FailureReason::Exhausted | FailureReason::Deadline => Some(Kind::Exhausted),
+            FailureReason::Gone => Some(Kind::Gone),
+            FailureReason::Poison => None,
+        },
     }
 }
 

@@ -1,54 +1,41 @@
 //! The statements that write a reduced batch.
 
-use std::collections::HashSet;
-
 use chrono::{DateTime, Utc};
+use hooklane_core::clock;
+use hooklane_core::rules::health::Settings;
+use hooklane_core::rules::merge::{DeliveryStatus, State};
 use hooklane_proto::delivery::DeliveryKey;
+use hooklane_proto::id::{EndpointId, MessageId};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::change::Change;
+use super::health::{self, News};
 use super::reduce::{Reduced, Row};
 use super::{Applied, MAX_FAULTS};
 use crate::Error;
+use crate::operational::{self, Event, Failed};
 
 /// Writes everything, in lock order.
-pub(super) async fn all(tx: &mut PgConnection, reduced: &Reduced) -> Result<Applied, Error> {
+pub(super) async fn all(
+    tx: &mut PgConnection,
+    reduced: &Reduced,
+    settings: &Settings,
+) -> Result<Applied, Error> {
     let mut applied = Applied::default();
-    let mut news = Vec::new();
+    let mut news = None;
     if !reduced.attempts.is_empty() {
-        // Only a record that was not known yet acts on its endpoint: one that comes again after the
-        // operator resumed the endpoint must not disable it again.
-        let mut acting: Vec<Uuid> = reduced.gone.iter().map(|(id, _)| id.uuid()).collect();
-        acting.extend(reduced.holds.iter().map(|(id, _, _)| id.uuid()));
-        (applied.attempts, news) = attempts(tx, &reduced.attempts, &acting).await?;
+        (applied.attempts, news) = attempts(tx, &reduced.attempts).await?;
     }
     deliveries(tx, &reduced.changes, &mut applied).await?;
-    if !news.is_empty() {
-        let news: HashSet<Uuid> = news.into_iter().collect();
-        let gone: Vec<Uuid> = reduced
-            .gone
-            .iter()
-            .filter(|(id, _)| news.contains(&id.uuid()))
-            .map(|(_, endpoint)| endpoint.uuid())
-            .collect();
-        let (held, until): (Vec<Uuid>, Vec<DateTime<Utc>>) = reduced
-            .holds
-            .iter()
-            .filter(|(id, _, _)| news.contains(&id.uuid()))
-            .map(|(_, endpoint, until)| (endpoint.uuid(), *until))
-            .unzip();
-        endpoints(tx, &gone, &held, &until, &mut applied).await?;
+    if applied.attempts > 0 {
+        health::take(tx, reduced, &news, settings, &mut applied).await?;
     }
     Ok(applied)
 }
 
-/// Inserts what is new; answers how many were, and which of `acting` were.
-async fn attempts(
-    tx: &mut PgConnection,
-    rows: &[Row],
-    acting: &[Uuid],
-) -> Result<(u64, Vec<Uuid>), Error> {
+/// Inserts what is new; answers how many were, and which.
+async fn attempts(tx: &mut PgConnection, rows: &[Row]) -> Result<(u64, News), Error> {
     let row = sqlx::query_file!(
         "src/record/attempts.sql",
         &column(rows, |row| row.started_at) as &[DateTime<Utc>],
@@ -67,12 +54,12 @@ async fn attempts(
         &column(rows, |row| row.detail.as_deref()) as &[Option<&str>],
         &column(rows, |row| row.verdict) as &[&str],
         &column(rows, |row| row.traceparent.as_deref()) as &[Option<&str>],
-        acting,
     )
     .fetch_one(tx)
     .await
     .map_err(Error::doing("writing attempts"))?;
-    Ok((row.inserted.unsigned_abs(), row.news))
+    let news = row.news.map(|ids| ids.into_iter().collect());
+    Ok((row.inserted.unsigned_abs(), news))
 }
 
 async fn deliveries(
@@ -110,6 +97,19 @@ async fn deliveries(
     .map_err(Error::doing("merging records into deliveries"))?;
     applied.changed = row.changed.unsigned_abs();
     applied.poisoned = row.poisoned.unsigned_abs();
+    let named = row.accepted.into_iter().zip(row.messages);
+    let named = named.zip(row.endpoints).zip(row.consumers);
+    let exhausted: Vec<Event> = named
+        .filter_map(|(((accepted_at, message), endpoint), consumer)| {
+            let key = DeliveryKey {
+                accepted_at,
+                message: MessageId::from_uuid(message),
+                endpoint: EndpointId::from_uuid(endpoint),
+            };
+            exhausted(changes, key, consumer)
+        })
+        .collect();
+    operational::write(&mut *tx, &exhausted).await?;
     let rest = changes.len() as u64 - applied.changed;
     if rest > 0 {
         applied.missing = missing(tx, changes).await?;
@@ -136,22 +136,34 @@ async fn missing(tx: &mut PgConnection, changes: &[(DeliveryKey, Change)]) -> Re
     .map_err(Error::doing("counting records of unknown deliveries"))
 }
 
-/// Disables what answered 410 and holds what asked for it. Each change takes a new version, which
-/// brings it to the lanes.
-async fn endpoints(
-    tx: &mut PgConnection,
-    gone: &[Uuid],
-    held: &[Uuid],
-    until: &[DateTime<Utc>],
-    applied: &mut Applied,
-) -> Result<(), Error> {
-    let row = sqlx::query_file!("src/record/endpoints.sql", gone, held, until)
-        .fetch_one(tx)
-        .await
-        .map_err(Error::doing("disabling and holding endpoints"))?;
-    applied.disabled = row.disabled.unsigned_abs();
-    applied.held = row.held.unsigned_abs();
-    Ok(())
+/// The news of a delivery that failed for good, where it is this batch that says so.
+fn exhausted(
+    changes: &[(DeliveryKey, Change)],
+    key: DeliveryKey,
+    consumer: String,
+) -> Option<Event> {
+    let at = changes.binary_search_by_key(&key, |(key, _)| *key).ok()?;
+    let (_, change) = &changes[at];
+    let State {
+        series,
+        status,
+        attempt_count,
+        failure_reason,
+        ..
+    } = &change.state;
+    let reason = failure_reason.clone()?;
+    (*status == DeliveryStatus::Failed).then(|| {
+        Event::exhausted(&Failed {
+            key,
+            consumer,
+            series: *series,
+            attempts: *attempt_count,
+            reason,
+            last_status: last_status(change),
+            last_error: change.last_error.clone(),
+            at: change.settled_at.unwrap_or_else(clock::now),
+        })
+    })
 }
 
 fn last_status(change: &Change) -> Option<i16> {
@@ -162,6 +174,6 @@ fn last_status(change: &Change) -> Option<i16> {
 }
 
 /// One column of a list of rows, for `unnest`.
-fn column<'a, T, U>(rows: &'a [T], field: impl Fn(&'a T) -> U) -> Vec<U> {
+pub(super) fn column<'a, T, U>(rows: &'a [T], field: impl Fn(&'a T) -> U) -> Vec<U> {
     rows.iter().map(field).collect()
 }

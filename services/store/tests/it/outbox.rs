@@ -4,6 +4,7 @@ mod adopters;
 mod fairness;
 mod late;
 mod leader;
+mod operational;
 mod set_aside;
 mod speed;
 

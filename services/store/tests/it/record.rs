@@ -7,6 +7,7 @@ use hooklane_store::record::Applied;
 
 use crate::ledger::{Ledger, at, attempt, drive, failed, noon, parked, retry, sent, skipped};
 
+mod health;
 mod order;
 mod speed;
 

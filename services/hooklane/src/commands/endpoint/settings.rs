@@ -33,6 +33,10 @@ pub(super) struct Settings {
     /// An attempt's total time: 1s to 60s. [default for new endpoints: 15s]
     #[arg(long, value_parser = input::duration)]
     pub(super) timeout: Option<Duration>,
+    /// Whether it is disabled once it has failed for long: `on`, `off`, or `default` for the
+    /// deployment's setting.
+    #[arg(long, value_parser = input::switch_or_default, value_name = "on|off|default")]
+    pub(super) auto_disable: Option<std::option::Option<bool>>,
     /// A custom header, `Name: value`; may be repeated and replaces all there were. Others on
     /// this machine can read a command line: credentials belong into --header-file.
     #[arg(long, value_name = "HEADER", conflicts_with = "header_file")]

@@ -21,8 +21,11 @@ pub(super) struct View {
     timeout_ms: u64,
     custom_headers: bool,
     pub(super) state: String,
+    /// Null where the deployment's setting holds.
+    auto_disable: Option<bool>,
     consecutive_failures: u32,
     failing_since: Option<String>,
+    failures_24h: u64,
     held_until: Option<String>,
     version: i64,
     /// Whether the lanes know this version.
@@ -45,8 +48,10 @@ impl From<Endpoint> for View {
             timeout,
             has_headers,
             state,
+            auto_disable,
             consecutive_failures,
             failing_since,
+            failures_24h,
             held_until,
             version,
             routed,
@@ -69,8 +74,10 @@ impl From<Endpoint> for View {
             timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
             custom_headers: has_headers,
             state: state.as_str().to_owned(),
+            auto_disable,
             consecutive_failures,
             failing_since: failing_since.map(time),
+            failures_24h,
             held_until: held_until.map(time),
             version,
             routed,
@@ -89,15 +96,31 @@ impl View {
         }
     }
 
+    /// Failures in a row, and those of a day.
+    pub(super) fn failures_text(&self) -> String {
+        match (self.consecutive_failures, self.failures_24h) {
+            (0, 0) => "-".to_owned(),
+            (row, day) => format!("{row} ({day})"),
+        }
+    }
+
+    /// Since when it has been failing, to the second.
+    pub(super) fn failing_text(&self) -> String {
+        let since = self.failing_since.as_deref();
+        // The time as JSON has it, without its fraction.
+        or_dash(since.map(|since| since.get(..19).unwrap_or(since).to_owned() + "Z"))
+    }
+
     pub(super) fn human(&self) -> String {
         let headers = if self.custom_headers {
             "yes (sealed)"
         } else {
             ""
         };
-        let failures = match self.consecutive_failures {
-            0 => String::new(),
-            count => count.to_string(),
+        let auto_disable = match self.auto_disable {
+            None => "default",
+            Some(true) => "on",
+            Some(false) => "off",
         };
         let lanes = if self.routed {
             "know it"
@@ -116,11 +139,13 @@ impl View {
             ("concurrency", self.concurrency.to_string()),
             ("timeout", format!("{} ms", self.timeout_ms)),
             ("custom headers", headers.to_owned()),
-            ("failures in a row", failures),
+            ("auto-disable", auto_disable.to_owned()),
+            ("failures in a row", self.consecutive_failures.to_string()),
             (
                 "failing since",
                 self.failing_since.clone().unwrap_or_default(),
             ),
+            ("failures in 24 hours", self.failures_24h.to_string()),
             ("held until", self.held_until.clone().unwrap_or_default()),
             ("version", format!("{} (the lanes {lanes})", self.version)),
             ("created", self.created_at.clone()),

@@ -38,8 +38,11 @@ pub(super) fn start(supervisor: &mut Supervisor, parts: Parts, role: Role) -> Re
     // The recorder first and the relay last: what writes down is there before what delivers, and
     // that before what brings more.
     if role.runs(Role::Record) {
-        let recorder =
-            hooklane_recorder::Service::new(config.recorder, store.clone(), client.clone());
+        let recording = hooklane_recorder::Config {
+            health: config.endpoints.health,
+            ..config.recorder
+        };
+        let recorder = hooklane_recorder::Service::new(recording, store.clone(), client.clone());
         supervisor.start("recorder", |shutdown| run(recorder.run(shutdown)));
     }
     if role.runs(Role::Dlq) {

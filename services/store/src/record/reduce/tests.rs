@@ -75,13 +75,41 @@ fn what_postgres_cannot_hold_is_replaced() {
 }
 
 #[test]
-fn only_answers_that_ask_for_it_act_on_their_endpoint() {
-    let mut gone = attempt(1, 1);
-    gone.verdict = Verdict::Failed {
-        reason: FailureReason::Gone,
+fn every_attempt_speaks_for_its_endpoint_but_our_own_faults() {
+    let failed = |id, reason| {
+        let mut record = attempt(id, id);
+        record.verdict = Verdict::Failed { reason };
+        record
     };
-    let mut held = attempt(2, 2);
+    let mut held = attempt(1, 1);
     held.hold_until = Some(DateTime::UNIX_EPOCH);
-    let reduced = Reduced::of(&[gone, held, attempt(3, 3)].map(Record::Attempt));
-    assert_eq!((reduced.gone.len(), reduced.holds.len()), (1, 1));
+    let again = Verdict::Retry {
+        next_attempt_at: DateTime::UNIX_EPOCH,
+    };
+    let mut timeout = attempt(5, 5);
+    timeout.verdict = again.clone();
+    timeout.error = Some("timeout".to_owned());
+    let mut interrupted = attempt(6, 6);
+    interrupted.verdict = again;
+    interrupted.error = Some("interrupted".to_owned());
+    let records = [
+        held,
+        failed(2, FailureReason::Gone),
+        failed(3, FailureReason::Exhausted),
+        failed(4, FailureReason::Deadline),
+        timeout,
+        interrupted,
+        failed(7, FailureReason::Poison),
+    ];
+    let reduced = Reduced::of(&records.map(Record::Attempt));
+    let kinds: Vec<Kind> = reduced.outcomes.iter().map(|(_, o)| o.kind).collect();
+    let expected = [
+        Kind::Success,
+        Kind::Gone,
+        Kind::Exhausted,
+        Kind::Exhausted,
+        Kind::Failure,
+    ];
+    assert_eq!(kinds, expected);
+    assert_eq!(reduced.holds.len(), 1);
 }

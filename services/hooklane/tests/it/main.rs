@@ -12,6 +12,7 @@ mod configuration;
 mod dlq;
 mod docs;
 mod endpoints;
+mod endpoints_live;
 mod intake;
 mod messages;
 mod nats_cli;

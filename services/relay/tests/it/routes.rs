@@ -70,6 +70,44 @@ async fn a_change_is_in_force_within_a_second() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_stale_writer_cannot_bring_back_what_was_deleted() {
+    let bench = Bench::new().await;
+    let relay = bench.relay(bare());
+    let first = until(&bench, "the route", |_| true).await;
+    let store = &bench.ledger.store;
+    hooklane_store::endpoint::delete(store, endpoint())
+        .await
+        .unwrap();
+    let deleted = until(&bench, "the tombstone", |route| {
+        route.state == State::Deleted
+    })
+    .await;
+    assert!(deleted.version > first.version && deleted.secrets.is_empty());
+
+    // Another relay, which read the endpoint before and is only now about to write.
+    let put = Routes::new(&bench.client).put(&first).await.unwrap();
+    assert_eq!(put, hooklane_nats::Put::Known);
+    assert_eq!(route(&bench, endpoint()).await, Some(deleted));
+    bench
+        .until_sql(
+            "SELECT routed_version = version FROM hooklane.endpoints",
+            "t",
+        )
+        .await;
+    store
+        .mark_routed(&[(endpoint(), first.version)])
+        .await
+        .unwrap();
+    bench
+        .until_sql(
+            "SELECT routed_version = version FROM hooklane.endpoints",
+            "t",
+        )
+        .await;
+    relay.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn rates_fall_back_to_the_consumers_and_zero_is_no_limit() {
     let bench = Bench::new().await;
     let relay = bench.relay(bare());

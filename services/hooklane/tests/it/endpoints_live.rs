@@ -1,0 +1,300 @@
+//! Endpoints under load: what a person changes is in force at the lanes within a second, and what
+//! happens to them is told.
+
+use std::time::Duration;
+
+use hooklane_proto::id::MessageId;
+use hooklane_store::producer::{End, Producer, Row};
+use hooklane_testkit::receiver::Recorded;
+use hooklane_testkit::wait::until;
+use hooklane_testkit::{Receiver, Reply};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::bench::Bench;
+use crate::process::Process;
+use crate::system::{BUDGET, add_endpoint, ready, status_of, system, write_row};
+
+/// How soon a change is in force.
+const IN_FORCE: Duration = Duration::from_secs(1);
+
+/// Commits rows for `acme`, a hundred a second, until dropped.
+struct Load(tokio::task::JoinHandle<()>);
+
+impl Load {
+    async fn start(bench: &Bench) -> Self {
+        let producer = Producer::connect(&bench.database().url(), 1).await.unwrap();
+        Self(tokio::spawn(async move {
+            let mut ticks = tokio::time::interval(Duration::from_millis(100));
+            loop {
+                ticks.tick().await;
+                let rows: Vec<Row> = (0..10).map(|_| row()).collect();
+                producer.write(&rows, End::Commit, || {}).await.unwrap();
+            }
+        }))
+    }
+}
+
+fn row() -> Row {
+    Row {
+        id: MessageId::generate().uuid(),
+        consumer: "acme".to_owned(),
+        event_type: "invoice.paid".to_owned(),
+        payload: "{}".to_owned(),
+        traceparent: None,
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn count(bench: &Bench, status: &str) -> u64 {
+    let sql = format!("SELECT count(*) FROM hooklane.deliveries WHERE status = '{status}'");
+    let rows = bench.database().psql(&sql).await.unwrap();
+    rows.trim().parse().unwrap()
+}
+
+/// Waits until nothing is on its way.
+async fn settled(bench: &Bench) {
+    until("every delivery to end", BUDGET, || async {
+        count(bench, "received").await + count(bench, "stalled").await == 0
+    })
+    .await
+    .unwrap();
+}
+
+/// How long after `since` requests still came, once `wait` more has passed.
+async fn last_request(receiver: &Receiver, since: Instant, wait: Duration) -> Duration {
+    let mut last = Duration::ZERO;
+    let mut seen = receiver.requests().len();
+    while since.elapsed() < wait {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        let now = receiver.requests().len();
+        if now != seen {
+            (seen, last) = (now, since.elapsed());
+        }
+    }
+    last
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_stops_requests_within_a_second_and_a_resume_sends_none_of_what_was_skipped() {
+    let (bench, _nats, health) = system().await;
+    let receiver = Receiver::start().await.unwrap();
+    receiver.fallback(Reply::status(204));
+    let (endpoint, _) = add_endpoint(&bench, &receiver.url("/hook"));
+    bench.ok(&["endpoint", "update", &endpoint, "--rate", "none"]);
+    let _up = Process::start(&bench, &["up"]);
+    ready(&health).await;
+    let load = Load::start(&bench).await;
+    receiver.wait_for(50, BUDGET).await.unwrap();
+
+    // The best of three: the machine may be busy.
+    let mut quickest = Duration::MAX;
+    for _ in 0..3 {
+        bench.ok(&["endpoint", "pause", &endpoint]);
+        let paused = Instant::now();
+        quickest = quickest.min(last_request(&receiver, paused, 3 * IN_FORCE).await);
+        let skipped = count(&bench, "skipped").await;
+        assert!(skipped > 0);
+        let before = receiver.requests().len();
+        bench.ok(&["endpoint", "resume", &endpoint]);
+        let more = u64::try_from(before).unwrap() + 20;
+        receiver.wait_for(more, BUDGET).await.unwrap();
+        assert!(count(&bench, "skipped").await >= skipped);
+    }
+    assert!(quickest < IN_FORCE, "{quickest:?}");
+    drop(load);
+    settled(&bench).await;
+    // Each was sent or skipped, and what was skipped was never sent.
+    let (sent, skipped) = (count(&bench, "sent").await, count(&bench, "skipped").await);
+    let rows = "SELECT count(*) FROM hooklane.outbox_events";
+    let rows: u64 = bench
+        .database()
+        .psql(rows)
+        .await
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    assert_eq!(sent + skipped, rows);
+    let mut ids: Vec<String> = receiver
+        .requests()
+        .iter()
+        .map(|request| request.header("webhook-id").unwrap().to_owned())
+        .collect();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(u64::try_from(ids.len()).unwrap(), sent);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_url_and_a_new_secret_are_in_force_within_a_second_and_never_by_halves() {
+    let (bench, _nats, health) = system().await;
+    let old = Receiver::start().await.unwrap();
+    let new = Receiver::start().await.unwrap();
+    old.fallback(Reply::status(204));
+    new.fallback(Reply::status(204));
+    let (endpoint, secret) = add_endpoint(&bench, &old.url("/old"));
+    let args = [
+        "endpoint",
+        "update",
+        &endpoint,
+        "--rate",
+        "none",
+        "--header",
+        "X-Url: old",
+    ];
+    bench.ok(&args);
+    let _up = Process::start(&bench, &["up"]);
+    ready(&health).await;
+    let load = Load::start(&bench).await;
+    old.wait_for(50, BUDGET).await.unwrap();
+
+    // URL and header change in one step, so each request has both or neither.
+    let url = new.url("/new");
+    let args = [
+        "endpoint",
+        "update",
+        &endpoint,
+        "--url",
+        &url,
+        "--header",
+        "X-Url: new",
+    ];
+    bench.ok(&args);
+    let changed = Instant::now();
+    let late = last_request(&old, changed, 2 * IN_FORCE).await;
+    assert!(late < IN_FORCE, "{late:?}");
+    let before = new.requests().len();
+    assert!(before > 0);
+    for (receiver, name) in [(&old, "old"), (&new, "new")] {
+        for request in receiver.requests() {
+            assert_eq!(request.path(), format!("/{name}"));
+            assert_eq!(request.header("x-url"), Some(name));
+        }
+    }
+
+    let rotated = bench.json(&["endpoint", "rotate", &endpoint, "--grace", "0s"]);
+    let rotated = rotated["secret"].as_str().unwrap().to_owned();
+    let changed = Instant::now();
+    let counted = new.requests().len();
+    until("requests after the rotation", BUDGET, || async {
+        changed.elapsed() > IN_FORCE && new.requests().len() > counted + 20
+    })
+    .await
+    .unwrap();
+    drop(load);
+    let requests = new.requests();
+    assert!(verifies(&bench, requests.last().unwrap(), &rotated));
+    assert!(!verifies(&bench, requests.last().unwrap(), &secret));
+    // Each is signed with the one or the other.
+    for request in requests.iter().step_by(requests.len() / 10 + 1) {
+        let (first, second) = (
+            verifies(&bench, request, &secret),
+            verifies(&bench, request, &rotated),
+        );
+        assert!(first != second, "{request:?}");
+    }
+}
+
+/// Whether a request verifies with a secret, as its receiver would see it.
+fn verifies(bench: &Bench, request: &Recorded, secret: &str) -> bool {
+    let file = bench.file("secret", secret);
+    let header = |name: &str| request.header(name).unwrap().to_owned();
+    let args = [
+        "verify",
+        "--secret-file",
+        file.to_str().unwrap(),
+        "--id",
+        &header("webhook-id"),
+        "--timestamp",
+        &header("webhook-timestamp"),
+        "--signature",
+        &header("webhook-signature"),
+    ];
+    bench.feed(&args, &request.body).code == 0
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operators_are_told_of_transitions_and_never_of_their_own_endpoints() {
+    let (mut bench, _nats, health) = system().await;
+    // Three attempts, soon after each other.
+    bench.set("HOOKLANE__RETRY__DELAYS", r#"["100ms","100ms"]"#);
+    let customer = Receiver::start().await.unwrap();
+    let operator = Receiver::start().await.unwrap();
+    customer.fallback(Reply::status(500));
+    operator.fallback(Reply::status(500));
+    let (endpoint, _) = add_endpoint(&bench, &customer.url("/hook"));
+    // One that takes them, and one that fails and is itself no news.
+    operator.always("/ops", Reply::status(204));
+    for path in ["/ops", "/broken"] {
+        bench.ok(&["endpoint", "add", "hooklane", &operator.url(path)]);
+    }
+    let _up = Process::start(&bench, &["up"]);
+    ready(&health).await;
+
+    let failing = write_row(&bench).await;
+    told(&operator, "hooklane.delivery.exhausted", |data| {
+        data["reason"] == "exhausted" && data["attempts"] == 3
+    })
+    .await;
+    told(&operator, "hooklane.endpoint.failing", |data| {
+        data["reason"] == "delivery_exhausted" && data["endpoint"] == *endpoint
+    })
+    .await;
+    assert_eq!(status_of(&bench, &failing).await, "failed");
+    let shown = bench.json(&["endpoint", "show", &endpoint]);
+    assert_eq!(shown["state"], "failing");
+    assert_eq!(shown["consecutive_failures"], 3);
+    assert_eq!(shown["failures_24h"], 3);
+    let listed = bench.ok(&["endpoint", "list", "--state", "failing"]);
+    assert!(listed.contains("3 (3)"), "{listed}");
+
+    customer.fallback(Reply::status(200));
+    write_row(&bench).await;
+    told(&operator, "hooklane.endpoint.recovered", |_| true).await;
+    bench.ok(&["endpoint", "pause", &endpoint]);
+    told(&operator, "hooklane.endpoint.paused", |_| true).await;
+    bench.ok(&["endpoint", "resume", &endpoint]);
+    told(&operator, "hooklane.endpoint.resumed", |_| true).await;
+    customer.fallback(Reply::status(410));
+    until("a 410", BUDGET, || async {
+        write_row(&bench).await;
+        bench.json(&["endpoint", "show", &endpoint])["state"] == "disabled"
+    })
+    .await
+    .unwrap();
+    told(&operator, "hooklane.endpoint.disabled", |data| {
+        data["reason"] == "gone"
+    })
+    .await;
+
+    // The broken one has failed all the time.
+    let broken = bench.json(&["endpoint", "list", "--consumer", "hooklane"]);
+    let states: Vec<_> = broken["endpoints"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|endpoint| endpoint["state"].as_str().unwrap())
+        .collect();
+    assert_eq!(states, ["active", "failing"], "{broken}");
+    let about = "SELECT count(*) FROM hooklane.operational_events
+                  WHERE payload->'data'->>'consumer' <> 'acme'";
+    assert_eq!(bench.database().psql(about).await.unwrap().trim(), "0");
+}
+
+/// Waits until the operator's endpoint has got an event of this type with such data.
+async fn told(operator: &Receiver, event_type: &str, is_meant: impl Fn(&Value) -> bool) {
+    until(event_type, BUDGET, || async {
+        operator.requests_to("/ops").iter().any(|request| {
+            let body: Value = serde_json::from_slice(&request.body).unwrap();
+            body["type"] == event_type && is_meant(&body["data"])
+        })
+    })
+    .await
+    .unwrap();
+}

@@ -19,13 +19,23 @@ const BATCH: usize = 2_000;
 #[tokio::test]
 #[ignore = "a figure to look at: cargo test --release -p hooklane-store -- --ignored --nocapture a_recorder"]
 async fn a_recorder_writes_at_this_pace() {
-    pace(0).await;
+    pace(0, true).await;
     // As many days as there are with the default retention.
-    pace(35).await;
+    pace(35, true).await;
+    // A thousand endpoints, all of them failing.
+    pace(0, false).await;
 }
 
-async fn pace(days_before: i64) {
+async fn pace(days_before: i64, well: bool) {
     let ledger = Ledger::new().await;
+    ledger
+        .sql(
+            "INSERT INTO hooklane.consumers (id) VALUES ('acme');
+             INSERT INTO hooklane.endpoints (id, consumer_id, url, filters)
+             SELECT md5('e' || n)::uuid, 'acme', 'https://example.com/', '{*}'
+               FROM generate_series(0, 999) n",
+        )
+        .await;
     let days = (-days_before..=2).map(|day| noon() + TimeDelta::days(day));
     ledger.store.ensure_days(days).await.unwrap();
     sqlx::query(
@@ -53,7 +63,14 @@ async fn pace(days_before: i64) {
             message: MessageId::from_uuid(message),
             endpoint: EndpointId::from_uuid(endpoint),
         };
-        let mut record = attempt(drive(key, 1), n, 1, Verdict::Sent);
+        let verdict = if well {
+            Verdict::Sent
+        } else {
+            Verdict::Retry {
+                next_attempt_at: accepted_at + TimeDelta::seconds(5),
+            }
+        };
+        let mut record = attempt(drive(key, 1), n, 1, verdict);
         record.started_at = accepted_at;
         record.headers = vec![
             ("content-type".to_owned(), "text/plain".to_owned()),
@@ -75,6 +92,6 @@ async fn pace(days_before: i64) {
     }
     let pace = ROWS as f64 / started.elapsed().as_secs_f64();
     println!(
-        "{days_before} days before: {pace:.0} records a second, slowest batch of {BATCH} {slowest:?}"
+        "{days_before} days before, endpoints well: {well}: {pace:.0} records a second, slowest batch of {BATCH} {slowest:?}"
     );
 }

@@ -32,7 +32,7 @@ pub struct Filter {
 }
 
 /// A place among dead letters, by the time of failing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// When it failed.
     pub failed_at: DateTime<Utc>,
@@ -101,55 +101,129 @@ impl Store {
         after: Option<Place>,
         limit: u32,
     ) -> Result<Page<Listed, Place>, Error> {
-        let accepted = match filter.message {
-            Some(message) => Some(self.accepted(message).await?),
-            None => None,
+        let rows = match filter.message {
+            Some(message) => self.of_message(filter, message).await?,
+            None => self.in_order(filter, order, after, limit).await?,
         };
+        let listed: Result<Vec<Listed>, Fault> = rows.into_iter().map(ListedRow::listed).collect();
+        let mut listed = listed?;
+        if filter.message.is_some() {
+            match order {
+                Order::NewestFirst => listed.sort_by_key(|l| std::cmp::Reverse(l.place())),
+                Order::OldestFirst => listed.sort_by_key(Listed::place),
+            }
+            listed.retain(|letter| match (order, after) {
+                (_, None) => true,
+                (Order::NewestFirst, Some(after)) => letter.place() < after,
+                (Order::OldestFirst, Some(after)) => letter.place() > after,
+            });
+        }
+        Ok(Page::cut(listed, limit, Listed::place))
+    }
+
+    /// A page along the index, and one row more.
+    async fn in_order(
+        &self,
+        filter: &Filter,
+        order: Order,
+        after: Option<Place>,
+        limit: u32,
+    ) -> Result<Vec<ListedRow>, Fault> {
+        let doing = "listing dead letters";
+        let (mut since, mut until) = (filter.since, filter.until);
+        if let Some(place) = after {
+            match order {
+                Order::NewestFirst => {
+                    until = Some(until.map_or(place.failed_at, |until| until.min(place.failed_at)));
+                }
+                Order::OldestFirst => {
+                    since = Some(since.map_or(place.failed_at, |since| since.max(place.failed_at)));
+                }
+            }
+        }
+        let consumer = filter.consumer.as_ref().map(ConsumerId::as_str);
+        let endpoint = filter.endpoint.map(EndpointId::uuid);
+        let event_type = filter.event_type.as_ref().map(EventType::as_str);
+        let reason = filter.reason.as_deref();
+        let at = after.map(|place| place.failed_at);
+        let message = after.map(|place| place.message.uuid());
+        let of = after.map(|place| place.endpoint.uuid());
+        let limit = i64::from(limit) + 1;
+        let mut tx = self.begin_probing().await?;
+        // The index has the order; a plan that sorts would read all of it for each page.
+        sqlx::query("SET LOCAL enable_sort = off")
+            .execute(&mut *tx)
+            .await
+            .map_err(Fault::doing(doing))?;
         let rows = match order {
             Order::NewestFirst => {
                 sqlx::query_file_as!(
                     ListedRow,
                     "src/dead_letter/newest.sql",
-                    accepted.as_deref() as Option<&[DateTime<Utc>]>,
-                    filter.message.map(MessageId::uuid),
-                    filter.consumer.as_ref().map(ConsumerId::as_str),
-                    filter.endpoint.map(EndpointId::uuid),
-                    filter.event_type.as_ref().map(EventType::as_str),
-                    filter.reason.as_deref(),
-                    filter.since,
-                    filter.until,
-                    after.map(|place| place.failed_at),
-                    after.map(|place| place.message.uuid()),
-                    after.map(|place| place.endpoint.uuid()),
-                    i64::from(limit) + 1,
+                    consumer,
+                    endpoint,
+                    event_type,
+                    reason,
+                    since,
+                    until,
+                    at,
+                    message,
+                    of,
+                    limit,
                 )
-                .fetch_all(self.pool())
+                .fetch_all(&mut *tx)
                 .await
             }
             Order::OldestFirst => {
                 sqlx::query_file_as!(
                     ListedRow,
                     "src/dead_letter/oldest.sql",
-                    accepted.as_deref() as Option<&[DateTime<Utc>]>,
-                    filter.message.map(MessageId::uuid),
-                    filter.consumer.as_ref().map(ConsumerId::as_str),
-                    filter.endpoint.map(EndpointId::uuid),
-                    filter.event_type.as_ref().map(EventType::as_str),
-                    filter.reason.as_deref(),
-                    filter.since,
-                    filter.until,
-                    after.map(|place| place.failed_at),
-                    after.map(|place| place.message.uuid()),
-                    after.map(|place| place.endpoint.uuid()),
-                    i64::from(limit) + 1,
+                    consumer,
+                    endpoint,
+                    event_type,
+                    reason,
+                    since,
+                    until,
+                    at,
+                    message,
+                    of,
+                    limit,
                 )
-                .fetch_all(self.pool())
+                .fetch_all(&mut *tx)
                 .await
             }
         };
-        let rows = rows.map_err(Fault::doing("listing dead letters"))?;
-        let listed: Result<Vec<Listed>, Fault> = rows.into_iter().map(ListedRow::listed).collect();
-        Ok(Page::cut(listed?, limit, Listed::place))
+        let rows = rows.map_err(Fault::doing(doing))?;
+        tx.rollback().await.map_err(Fault::doing(doing))?;
+        Ok(rows)
+    }
+
+    /// All of one message, in no order.
+    async fn of_message(
+        &self,
+        filter: &Filter,
+        message: MessageId,
+    ) -> Result<Vec<ListedRow>, Error> {
+        let doing = "listing a message's dead letters";
+        let accepted = self.accepted(message).await?;
+        let mut tx = self.begin_probing().await?;
+        let rows = sqlx::query_file_as!(
+            ListedRow,
+            "src/dead_letter/of_message.sql",
+            message.uuid(),
+            &accepted,
+            filter.consumer.as_ref().map(ConsumerId::as_str),
+            filter.endpoint.map(EndpointId::uuid),
+            filter.event_type.as_ref().map(EventType::as_str),
+            filter.reason.as_deref(),
+            filter.since,
+            filter.until,
+        )
+        .fetch_all(&mut *tx)
+        .await
+        .map_err(Fault::doing(doing))?;
+        tx.rollback().await.map_err(Fault::doing(doing))?;
+        Ok(rows)
     }
 
     /// Dead letters with their payloads, in the order of `series`; one that is none any more is left
@@ -160,6 +234,7 @@ impl Store {
     pub async fn whole_dead_letters(&self, series: &[Series]) -> Result<Vec<DeadLetter>, Fault> {
         let doing = "reading dead letters";
         let columns = Columns::of(series.iter().copied());
+        let mut tx = self.begin_probing().await?;
         let rows = sqlx::query_as!(
             Row,
             r#"SELECT d.accepted_at, d.message_id, d.endpoint_id, d.consumer_id, m.event_type, m.content_type,
@@ -176,9 +251,10 @@ impl Store {
             &columns.endpoint,
             &columns.series,
         )
-        .fetch_all(self.pool())
+        .fetch_all(&mut *tx)
         .await
         .map_err(Fault::doing(doing))?;
+        tx.rollback().await.map_err(Fault::doing(doing))?;
         let mut letters = std::collections::HashMap::with_capacity(rows.len());
         for row in rows {
             let key = row.series();

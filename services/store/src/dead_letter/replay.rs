@@ -146,7 +146,9 @@ impl Store {
     /// # Errors
     /// Where the database fails.
     pub async fn may_replay(&self, series: &[Series], terms: Terms) -> Result<Vec<Outcome>, Error> {
+        let doing = "looking at deliveries to replay";
         let columns = Columns::of(series.iter().copied());
+        let mut tx = self.begin_probing().await?;
         let rows = sqlx::query_as!(
             Row,
             r#"SELECT d.accepted_at, d.message_id, d.endpoint_id, d.series, d.status::text AS "status!",
@@ -161,9 +163,10 @@ impl Store {
             &columns.message,
             &columns.endpoint,
         )
-        .fetch_all(self.pool())
+        .fetch_all(&mut *tx)
         .await
-        .map_err(Error::doing("looking at deliveries to replay"))?;
+        .map_err(Error::doing(doing))?;
+        tx.rollback().await.map_err(Error::doing(doing))?;
         outcomes(series, rows, terms)
     }
 }

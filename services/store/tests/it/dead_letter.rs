@@ -73,6 +73,10 @@ async fn what_failed_is_unfiled_until_it_is_noted_and_again_for_a_stream_made_la
     // As another mover would, a moment earlier.
     let marked = ledger.store.mark_dead_lettered(&filed, at).await.unwrap();
     assert_eq!((marked.first, marked.again), (0, 0));
+    let told = "SELECT count(*) FROM hooklane.operational_events
+                 WHERE event_type = 'hooklane.delivery.dead_lettered'
+                   AND payload->'data'->>'reason' = 'exhausted'";
+    assert_eq!(ledger.sql(told).await, "3");
     assert_eq!(ledger.unfiled(Which::New, 9, lots).await.0, 0);
 
     let made = at + TimeDelta::microseconds(1);
@@ -86,6 +90,7 @@ async fn what_failed_is_unfiled_until_it_is_noted_and_again_for_a_stream_made_la
         .mark_dead_lettered(&filed, again.unwrap())
         .await;
     assert_eq!(marked.unwrap().again, 3);
+    assert_eq!(ledger.sql(told).await, "3");
     assert_eq!(ledger.unfiled(Which::FiledBefore(made), 9, lots).await.0, 0);
 }
 
@@ -330,5 +335,9 @@ async fn looking_for_dead_letters_reads_indexes_alone() {
               WHERE status = 'failed' AND discarded_at IS NULL AND dead_lettered_at IS NULL LIMIT 10",
         )
         .await;
-    assert!(!plan.contains("Seq Scan"), "{plan}");
+    // Also of a day that is still empty, whose plan may be kept until it is full.
+    let scans = plan.lines().filter(|line| line.contains("Scan"));
+    for scan in scans {
+        assert!(scan.contains("_dead_lettered_at_idx"), "{plan}");
+    }
 }

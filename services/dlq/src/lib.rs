@@ -2,11 +2,11 @@
 //! up goes back into the ledger.
 //!
 //! Three tasks:
-//! - [`letters`]: the ledger's failed deliveries that are not in `DLQ` yet are put there. The
+//! - `letters`: the ledger's failed deliveries that are not in `DLQ` yet are put there. The
 //!   broker's word that a message was terminated only says when to look;
-//! - [`advisories`]: the broker's word that a message was delivered too often. It is taken off its
+//! - `advisories`: the broker's word that a message was delivered too often. It is taken off its
 //!   stream, where it would stop the sweep of its partition, and its delivery is a fault richer;
-//! - [`lookout`]: the same for messages of which no word came.
+//! - `lookout`: the same for messages of which no word came.
 //!
 //! Does not own what fails a delivery (lanes, recorder and scheduler do) nor the statements
 //! (`hooklane-store`). Several movers may run at once: each step may be done twice.

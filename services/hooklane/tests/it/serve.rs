@@ -63,7 +63,7 @@ async fn up_delivers_a_committed_row_and_stops_in_order() {
     up.signal("TERM");
     let ended = up.wait(BUDGET).await;
     assert_eq!(ended.code, 0, "{}", ended.log);
-    for service in ["relay", "dispatcher", "recorder", "scheduler"] {
+    for service in ["relay", "dispatcher", "recorder", "scheduler", "dlq"] {
         assert!(
             ended.log.contains(service),
             "{service} is not in {}",
@@ -88,10 +88,11 @@ async fn one_process_for_each_service_delivers_too() {
     receiver.fallback(Reply::status(204));
     add_endpoint(&bench, &receiver.url("/hook"));
     let mut processes = Vec::new();
-    for service in ["record", "dispatch", "schedule", "relay"] {
+    for service in ["record", "dispatch", "schedule", "relay", "dlq run"] {
         let health = free_address();
         bench.set("HOOKLANE__HEALTH__LISTEN", health.as_str());
-        processes.push((service, health, Process::start(&bench, &[service])));
+        let words: Vec<&str> = service.split(' ').collect();
+        processes.push((service, health, Process::start(&bench, &words)));
     }
     for (_, health, _) in &processes {
         ready(health).await;

@@ -95,7 +95,11 @@ impl DeadLetter {
         } = self.key;
         headers.push(
             header::MSG_ID,
-            format!("{message}:{endpoint}:{}", self.series),
+            format!(
+                "{message}:{}:{endpoint}:{}",
+                accepted_at.timestamp_micros(),
+                self.series
+            ),
         );
         headers.push(header::REASON, one_line(&self.reason));
         if let Some(status) = self.last_status {

@@ -101,7 +101,11 @@ impl Delivery {
         } = self.key;
         headers.push(
             header::MSG_ID,
-            format!("{message}:{endpoint}:{}", self.drive),
+            format!(
+                "{message}:{}:{endpoint}:{}",
+                accepted_at.timestamp_micros(),
+                self.drive
+            ),
         );
         headers.push(header::MESSAGE, message.to_string());
         headers.push(header::ENDPOINT, endpoint.to_string());

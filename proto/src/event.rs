@@ -78,7 +78,18 @@ impl Event {
     #[must_use]
     pub fn headers(&self) -> Headers {
         let mut headers = Headers::new();
-        headers.push(header::MSG_ID, format!("{}:{}", self.message, self.part));
+        // A message's id may be taken again, by another consumer or once its row is gone: what was
+        // accepted at another time is another event, not a repetition.
+        headers.push(
+            header::MSG_ID,
+            format!(
+                "{}:{}:{}:{}",
+                self.message,
+                self.accepted_at.timestamp_micros(),
+                self.consumer,
+                self.part
+            ),
+        );
         headers.push(header::MESSAGE, self.message.to_string());
         headers.push(header::PART, self.part.to_string());
         headers.push(header::EVENT_TYPE, self.event_type.as_str());

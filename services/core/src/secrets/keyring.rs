@@ -13,6 +13,9 @@ use super::{Error, envelope};
 /// What the check value encrypts, and its context.
 const CHECK: (&[u8], &[u8]) = (b"hooklane", b"master key check");
 
+/// What is shown where an id should stand and does not.
+const NOT_AN_ID: &str = "<not an id>";
+
 /// One master key in the config.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -26,13 +29,14 @@ pub struct MasterKeyConfig {
 impl fmt::Debug for MasterKeyConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MasterKeyConfig")
-            .field("id", &self.id)
+            .field("id", &shown_id(&self.id))
             .finish_non_exhaustive()
     }
 }
 
-/// A keyring that can't be used. Never holds any key.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+/// A keyring that can't be used. Never holds any key, nor what stands in the place of an id, which
+/// may be a key: it tells which of the keys it is, counted from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidKeyring {
     /// No key.
     #[error(
@@ -40,16 +44,23 @@ pub enum InvalidKeyring {
     )]
     Empty,
     /// Not an id.
-    #[error("`{0}` is not a master key's id; give 1 to 32 of A-Z, a-z, 0-9, `_` and `-`")]
-    Id(String),
+    #[error(
+        "the id of master key number {0} is not an id; give 1 to 32 of A-Z, a-z, 0-9, `_` and `-`, and the key in its own place"
+    )]
+    Id(usize),
     /// The same id twice.
-    #[error("the master key's id `{0}` is given twice; give every key its own")]
-    Repeated(String),
+    #[error("the id of master key number {0} is that of an earlier one; give every key its own")]
+    Repeated(usize),
     /// Not 32 bytes in base64.
     #[error(
-        "the master key `{0}` is not 32 bytes in base64; make one with: openssl rand -base64 32"
+        "master key number {0} is not 32 bytes in base64; make one with: openssl rand -base64 32"
     )]
-    Key(String),
+    Key(usize),
+    /// All bytes are zero.
+    #[error(
+        "master key number {0} is all zeros, which is no secret; make one with: openssl rand -base64 32"
+    )]
+    Zeros(usize),
 }
 
 struct MasterKey {
@@ -76,15 +87,17 @@ impl MasterKeys {
     /// [`InvalidKeyring`] for the first fault.
     pub fn new(config: &[MasterKeyConfig]) -> Result<Self, InvalidKeyring> {
         let mut keys: Vec<MasterKey> = Vec::with_capacity(config.len());
-        for entry in config {
+        for (number, entry) in (1..).zip(config) {
             if !is_id(&entry.id) {
-                let shown = entry.id.chars().take(64).collect();
-                return Err(InvalidKeyring::Id(shown));
+                return Err(InvalidKeyring::Id(number));
             }
             if keys.iter().any(|key| key.id == entry.id) {
-                return Err(InvalidKeyring::Repeated(entry.id.clone()));
+                return Err(InvalidKeyring::Repeated(number));
             }
-            let bytes = decode(&entry.key).ok_or_else(|| InvalidKeyring::Key(entry.id.clone()))?;
+            let bytes = decode(&entry.key).ok_or(InvalidKeyring::Key(number))?;
+            if bytes.expose_secret().iter().all(|byte| *byte == 0) {
+                return Err(InvalidKeyring::Zeros(number));
+            }
             let id = entry.id.clone();
             keys.push(MasterKey { id, bytes });
         }
@@ -168,6 +181,14 @@ impl MasterKeys {
     }
 }
 
+/// What may be shown of what stands in the place of a master key's id: an id, and never a key that
+/// got there by mistake.
+#[must_use]
+pub fn shown_id(text: &str) -> &str {
+    if is_id(text) { text } else { NOT_AN_ID }
+}
+
+/// A key in base64 is longer than any id.
 fn is_id(text: &str) -> bool {
     (1..=envelope::MAX_KEY_ID).contains(&text.len())
         && text

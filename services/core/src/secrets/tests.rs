@@ -88,18 +88,32 @@ fn a_keyring_without_sound_keys_is_refused() {
     let new = |config: &[MasterKeyConfig]| MasterKeys::new(config).map(|_| ()).unwrap_err();
     assert_eq!(new(&[]), InvalidKeyring::Empty);
     for id in ["", "a b", "a.b", "\u{e4}", &"x".repeat(33)] {
-        assert_eq!(new(&[config(id, 1)]), InvalidKeyring::Id(id.to_owned()));
+        assert_eq!(new(&[config("k", 2), config(id, 1)]), InvalidKeyring::Id(2));
     }
     assert_eq!(
         new(&[config("a", 1), config("a", 2)]),
-        InvalidKeyring::Repeated("a".to_owned())
+        InvalidKeyring::Repeated(2)
     );
     for text in ["", "AAAA", "not base64!", &STANDARD.encode([1; 33])] {
         let entry = MasterKeyConfig {
             id: "a".to_owned(),
             key: SecretString::from(text.to_owned()),
         };
-        assert_eq!(new(&[entry]), InvalidKeyring::Key("a".to_owned()));
+        assert_eq!(new(&[entry]), InvalidKeyring::Key(1));
+    }
+    assert_eq!(new(&[config("a", 0)]), InvalidKeyring::Zeros(1));
+}
+
+#[test]
+fn a_key_in_the_place_of_an_id_is_refused_and_not_shown() {
+    let key = STANDARD.encode([0x5a; 32]);
+    let unpadded = key.trim_end_matches('=').to_owned();
+    for id in [key, unpadded] {
+        let entry = config(&id, 1);
+        assert!(!format!("{entry:?}").contains(&id), "{entry:?}");
+        let error = MasterKeys::new(&[entry]).unwrap_err();
+        let text = format!("{error} {error:?}");
+        assert!(!text.contains(&id) && text.contains("number 1"), "{text}");
     }
 }
 
@@ -165,7 +179,7 @@ proptest! {
         flip in any::<proptest::sample::Index>(),
         bit in 0..8_u8,
     ) {
-        let keys = keys(&[("k1", 1), ("k0", 0)]);
+        let keys = keys(&[("k1", 1), ("k0", 7)]);
         let mut stored = keys.encrypt(&plaintext, &aad).unwrap();
         prop_assert_eq!(open(&keys, &stored, &aad), Ok(plaintext));
         let at = flip.index(stored.len());

@@ -160,17 +160,30 @@ impl Tree {
                 put(&mut self.root, &path, Value::from(text.as_str()));
                 continue;
             }
-            let fix = fix(
-                &error.kind,
-                variable.as_ref().map(|(name, _)| name.as_str()),
-                file,
-            );
+            let fix = fix(&error.kind, self.origin(&key), file);
             faults.add(&key, problem(&error.kind), fix);
             if path.is_empty() || !self.prune(&path) {
                 return T::default();
             }
         }
         T::default()
+    }
+
+    /// The variable that a key comes from: its own, that of a section or list around it, or one of
+    /// a key below it.
+    fn origin(&self, key: &str) -> Option<&str> {
+        let within = |inner: &str, outer: &str| {
+            inner
+                .strip_prefix(outer)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        let around = self
+            .variables
+            .iter()
+            .rev()
+            .find(|(set, _)| within(key, set));
+        let below = || self.variables.iter().find(|(set, _)| within(set, key));
+        around.or_else(below).map(|(_, (name, _))| name.as_str())
     }
 
     /// The path in the file's numbering of lists.

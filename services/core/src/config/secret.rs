@@ -93,7 +93,12 @@ fn redact(text: &str) -> String {
         }
     };
     let shown = match rest.split_once('?') {
-        Some((address, query)) if query.to_ascii_lowercase().contains("password") => {
+        // PostgreSQL's query holds options that help to tell connections apart; everybody else's
+        // may hold a token under any name.
+        Some((address, query))
+            if !scheme.starts_with("postgres")
+                || query.to_ascii_lowercase().contains("password") =>
+        {
             format!("{address}?{REDACTED}")
         }
         _ => rest,
@@ -143,6 +148,14 @@ mod tests {
             (
                 "nats://a:1,nats://u:canary@b:2",
                 "nats://a:1,nats://u:<redacted>@b:2",
+            ),
+            (
+                "https://user:canary@otel.example/v1?token=canary",
+                "https://user:<redacted>@otel.example/v1?<redacted>",
+            ),
+            (
+                "postgres://h/db?sslmode=require",
+                "postgres://h/db?sslmode=require",
             ),
             ("canary", "<redacted>"),
         ] {

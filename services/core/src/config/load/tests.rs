@@ -140,6 +140,35 @@ fn a_variable_at_fault_is_named() {
 }
 
 #[test]
+fn an_unknown_key_is_removed_where_it_came_from() {
+    let source = "[{name='x', tabel='y'}]";
+    let (_, faults) = read(
+        "[relay]\nnope = 1\n",
+        &[
+            ("HOOKLANE__RELAY__SOURCES", source),
+            ("HOOKLANE__RELAY__UNKNOWN", "1"),
+            ("HOOKLANE__SURPRISE__KEY", "1"),
+        ],
+    );
+    let fix = |key: &str| {
+        let fault = faults.found().iter().find(|fault| fault.key == key);
+        fault
+            .unwrap_or_else(|| panic!("{key}: {faults}"))
+            .fix
+            .clone()
+    };
+    for (key, place) in [
+        ("relay.unknown", "HOOKLANE__RELAY__UNKNOWN"),
+        ("relay.sources.0.tabel", "HOOKLANE__RELAY__SOURCES"),
+        ("surprise", "HOOKLANE__SURPRISE__KEY"),
+    ] {
+        let start = format!("remove it in {place};");
+        assert!(fix(key).starts_with(&start), "{}", fix(key));
+    }
+    assert!(!fix("relay.nope").contains("HOOKLANE__"));
+}
+
+#[test]
 fn a_number_is_text_where_text_is_wanted() {
     let (config, faults) = read("", &[("HOOKLANE__RELAY__NAME", "0017")]);
     assert!(faults.is_empty(), "{faults}");

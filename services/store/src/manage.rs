@@ -12,7 +12,8 @@ use hooklane_core::secrets;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Nothing has this id.
-    #[error("there is no {kind} `{id}`; list them with: hooklane {kind} list", kind = .kind.command())]
+    #[error("there is no {kind} `{id}`; {hint}: hooklane {command} list",
+        kind = .kind.noun(), hint = .kind.listed(), command = .kind.command())]
     NotFound {
         /// What was looked for.
         kind: Kind,
@@ -78,6 +79,7 @@ impl Kind {
     const fn noun(self) -> &'static str {
         match self {
             Self::EventType => "event type",
+            Self::Message => "message",
             other => other.command(),
         }
     }
@@ -89,6 +91,13 @@ impl Kind {
             Self::Endpoint => "endpoint",
             // Messages are not listed, their deliveries are.
             Self::Message | Self::Delivery => "delivery",
+        }
+    }
+
+    const fn listed(self) -> &'static str {
+        match self {
+            Self::Message => "list messages' deliveries with",
+            _ => "list them with",
         }
     }
 }
@@ -126,7 +135,8 @@ impl crate::Error {
         // A table, column, function, type or schema that is not there.
         let outdated = ["42P01", "42703", "42883", "42704", "3F000"];
         match self {
-            Self::NoUrl | Self::Url => ErrorCode::Config,
+            // A table that does not fit its source is a fault of the source.
+            Self::NoUrl | Self::Url | Self::Outbox { .. } => ErrorCode::Config,
             Self::Connect(_) => ErrorCode::PostgresUnavailable,
             Self::Migrate(_) => ErrorCode::SchemaOutdated,
             _ if self.is_transient() => ErrorCode::PostgresUnavailable,
@@ -175,7 +185,12 @@ mod tests {
         let error = Error::not_found(Kind::EventType, "a.b");
         assert_eq!(
             error.to_string(),
-            "there is no event-type `a.b`; list them with: hooklane event-type list"
+            "there is no event type `a.b`; list them with: hooklane event-type list"
+        );
+        let error = Error::not_found(Kind::Message, "x");
+        assert_eq!(
+            error.to_string(),
+            "there is no message `x`; list messages' deliveries with: hooklane delivery list"
         );
         assert_eq!(error.code().exit_code(), 65);
     }

@@ -274,6 +274,73 @@ async fn a_table_that_does_not_fit_is_told_with_its_fix() {
     );
 }
 
+#[tokio::test]
+async fn a_table_whose_ids_may_stand_twice_is_refused_with_the_fix() {
+    let ledger = ledger().await;
+    ledger
+        .sql(
+            "CREATE TABLE public.events (
+                 id bigint NOT NULL, n bigint GENERATED ALWAYS AS IDENTITY UNIQUE,
+                 consumer text NOT NULL, type text NOT NULL, payload text NOT NULL, done timestamptz);
+             CREATE UNIQUE INDEX ON public.events (id, n);
+             CREATE UNIQUE INDEX ON public.events (n) INCLUDE (id);
+             CREATE UNIQUE INDEX ON public.events (id) WHERE done IS NULL;
+             CREATE UNIQUE INDEX ON public.events ((id + 0));
+             CREATE INDEX ON public.events (id)",
+        )
+        .await;
+    let source = Source {
+        table: "public.events".to_owned(),
+        columns: columns([
+            "id", "n", "consumer", "type", "payload", "", "", "", "", "done",
+        ]),
+        ..Source::default()
+    };
+    let text = problem(&ledger, &source).await;
+    let fix = r#"CREATE UNIQUE INDEX CONCURRENTLY ON "public"."events" ("id")"#;
+    assert!(text.contains(fix), "{text}");
+    ledger.sql(fix).await;
+    let reader = lead(&ledger, &source).await;
+    assert_eq!(reader.scan(), Scan::Horizon);
+    drop(reader);
+    ledger
+        .sql("CREATE TABLE public.more () INHERITS (public.events)")
+        .await;
+    let text = problem(&ledger, &source).await;
+    assert!(text.contains("inherit"), "{text}");
+}
+
+#[tokio::test]
+async fn a_partitioned_table_needs_ids_that_are_unique_across_partitions() {
+    let ledger = ledger().await;
+    let rest = "consumer text NOT NULL, type text NOT NULL, payload text NOT NULL,
+                done timestamptz, day date NOT NULL";
+    ledger
+        .sql(&format!(
+            "CREATE TABLE public.numbers (id bigint, {rest}, PRIMARY KEY (day, id))
+                 PARTITION BY RANGE (day);
+             CREATE TABLE public.uuids (id uuid, {rest}, PRIMARY KEY (day, id))
+                 PARTITION BY RANGE (day);
+             CREATE TABLE public.by_id (id bigint PRIMARY KEY, {rest}) PARTITION BY RANGE (id);
+             CREATE TABLE public.some_uuids PARTITION OF public.uuids DEFAULT;
+             CREATE TABLE public.some_ids PARTITION OF public.by_id DEFAULT"
+        ))
+        .await;
+    let source = |table: &str| Source {
+        table: format!("public.{table}"),
+        columns: columns([
+            "id", "", "consumer", "type", "payload", "", "", "", "", "done",
+        ]),
+        ..Source::default()
+    };
+    let text = problem(&ledger, &source("numbers")).await;
+    assert!(text.contains("partition it by \"id\""), "{text}");
+    for table in ["uuids", "by_id"] {
+        let reader = lead(&ledger, &source(table)).await;
+        assert_eq!(reader.scan(), Scan::Plain, "{table}");
+    }
+}
+
 async fn problem(ledger: &Ledger, source: &Source) -> String {
     let error = Reader::lead(&ledger.store, source).await.unwrap_err();
     assert!(!error.is_transient());

@@ -19,6 +19,9 @@ static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations");
 /// Two-part key of the advisory lock that lets one process migrate at a time.
 const MIGRATE_LOCK: (i32, i32) = (7_261_001, 0);
 
+/// How long an attempt may take that is only to find out why those before failed.
+const ONE_MORE: Duration = Duration::from_secs(2);
+
 /// A handle on the ledger; clones share one pool.
 #[derive(Clone)]
 pub struct Store {
@@ -49,8 +52,15 @@ impl Store {
             .acquire_timeout(config.acquire_timeout)
             .idle_timeout(Duration::from_secs(300))
             .connect_with(options.clone())
-            .await
-            .map_err(Error::Connect)?;
+            .await;
+        let pool = match pool {
+            Ok(pool) => pool,
+            // The pool tries until its time is over, and does not tell why it failed.
+            Err(sqlx::Error::PoolTimedOut) => {
+                return Err(Error::Connect(last_fault(&options).await));
+            }
+            Err(error) => return Err(Error::Connect(error)),
+        };
         Ok(Self {
             pool,
             options,
@@ -150,6 +160,15 @@ impl Store {
     /// Closes the pool once every connection is given back.
     pub async fn close(&self) {
         self.pool.close().await;
+    }
+}
+
+/// Why the database can't be reached, by one more attempt.
+async fn last_fault(options: &PgConnectOptions) -> sqlx::Error {
+    match tokio::time::timeout(ONE_MORE, options.connect()).await {
+        Ok(Err(error)) => error,
+        // It hangs, or was slow: that is what the pool says.
+        Ok(Ok(_)) | Err(_) => sqlx::Error::PoolTimedOut,
     }
 }
 

@@ -218,7 +218,9 @@ impl Source {
         faults.range("batch", self.batch, 1..=10_000);
         faults.range("batch_bytes", self.batch_bytes, 64 << 10..=64 << 20);
         faults.duration("poll_min", self.poll_min, millisecond..=minute);
-        faults.duration("poll_max", self.poll_max, self.poll_min..=hour);
+        // A fault of `poll_min` is no reason to leave `poll_max` no room.
+        let least = self.poll_min.clamp(millisecond, minute);
+        faults.duration("poll_max", self.poll_max, least..=hour);
     }
 }
 
@@ -281,6 +283,16 @@ mod tests {
             "poll_max",
         ];
         assert_eq!(faults(&bad), expected);
+    }
+
+    #[test]
+    fn a_poll_min_out_of_range_leaves_poll_max_its_room() {
+        let source = Source {
+            poll_min: Duration::from_secs(3600),
+            poll_max: Duration::from_secs(60),
+            ..Source::default()
+        };
+        assert_eq!(faults(&source), ["poll_min"]);
     }
 
     #[test]

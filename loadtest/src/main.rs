@@ -72,7 +72,8 @@ struct RunArgs {
     /// The hooklane binary; the release build of this checkout unless given.
     #[arg(long)]
     binary: Option<PathBuf>,
-    /// A setting of hooklane's, such as `relay.batch=500`; may be given several times.
+    /// A setting of hooklane's, such as `recorder.linger="20ms"`, in TOML; may be given several
+    /// times.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
     /// Keep the logs, the configuration and the time of each delivery in this directory.

@@ -175,8 +175,8 @@ impl System {
              hooklane message show {id}\n\
              hooklane endpoint list\n\
              hooklane delivery list --consumer acme\n\
-             nats pub intake.acme.order.paid '{{\"order\": \"from nats\"}}'\n\
-             nats sub 'deliveries.>'\n\
+             nats sub 'deliveries.>' &\n\
+             nats pub -J intake.acme.order.paid '{{\"order\": \"from nats\"}}'\n\
              psql \"$DATABASE_URL\" -c 'TABLE hooklane.attempts'\n\
              hooklane endpoint add globex {} --event-type '*'\n\n\
              the log is in {}, the receiver answers at http://{}/",

@@ -9,6 +9,8 @@ use hooklane_store::{Config, Store};
 use hooklane_testkit::postgres::{self, Database};
 use serde_json::Value;
 
+use crate::process::free_address;
+
 /// A master key for tests: 32 bytes in base64.
 pub(crate) const KEY: &str = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
 /// Another one.
@@ -74,6 +76,8 @@ impl Bench {
         let mut bench = Self::bare();
         bench.set("DATABASE_URL", database.url());
         bench.keys(&[("one", KEY)]);
+        // Somebody may run a Hooklane on this machine, at the port that is the default.
+        bench.set("HOOKLANE__HEALTH__LISTEN", free_address());
         bench.database = Some(database);
         bench
     }

@@ -49,6 +49,7 @@ pub(crate) struct Inner {
     pub(crate) partitions: u16,
     pub(crate) replicas: u8,
     pub(crate) stream_size_percent: u32,
+    pub(crate) ledger: Option<Uuid>,
 }
 
 impl Drop for Inner {
@@ -158,6 +159,7 @@ impl Client {
                 partitions: config.partitions,
                 replicas: config.replicas,
                 stream_size_percent: config.stream_size_percent,
+                ledger: config.ledger,
             }),
         })
     }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 /// How to reach NATS, and what to make there.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +30,10 @@ pub struct Config {
     pub partitions: u16,
     /// Size limit of every stream, in percent of its definition (2,400 MiB together at 100).
     pub stream_size_percent: u32,
+    /// The ledger whose streams they are. Not a key of this section: the caller asks its ledger.
+    /// With none, streams are taken whosever they are.
+    #[serde(skip)]
+    pub ledger: Option<Uuid>,
 }
 
 impl Default for Config {
@@ -41,6 +46,7 @@ impl Default for Config {
             replicas: 1,
             partitions: 16,
             stream_size_percent: 100,
+            ledger: None,
         }
     }
 }

@@ -119,6 +119,18 @@ pub enum Error {
         "the server's streams conflict with this configuration:\n{0}\nstop Hooklane, delete what is named, and start it again: the ledger drives everything anew"
     )]
     Conflict(String),
+    /// What is on the server is another ledger's.
+    #[error(
+        "{streams} on this NATS: another ledger's ({theirs}), and the configured database is the ledger {ours}. Each ledger needs a nats-server or an account of its own: check `url` in [database] and in [nats]. Only where this ledger was moved or restored, and no Hooklane runs on the other one any more: hooklane nats apply --adopt"
+    )]
+    OtherLedger {
+        /// The streams, by name.
+        streams: String,
+        /// The ledger's id that they carry.
+        theirs: String,
+        /// Our ledger's id.
+        ours: String,
+    },
 }
 
 impl Error {
@@ -139,7 +151,8 @@ impl Error {
             | Self::InvalidSubject(_)
             | Self::InvalidHeader { .. }
             | Self::Malformed { .. }
-            | Self::Conflict(_) => false,
+            | Self::Conflict(_)
+            | Self::OtherLedger { .. } => false,
         }
     }
 

@@ -8,6 +8,7 @@
 
 mod definition;
 mod diff;
+mod ledger;
 
 use std::fmt;
 
@@ -20,6 +21,7 @@ use crate::client::Client;
 use crate::error::{CONSUMER_NOT_FOUND, Error, STREAM_NOT_FOUND};
 use definition::{Definition, definitions};
 pub use diff::Line;
+pub use ledger::refuse as refuse_foreign;
 
 /// API requests in flight at a time.
 const AT_ONCE: usize = 8;
@@ -49,6 +51,11 @@ pub enum Kind {
         /// The fields that JetStream can't change.
         diff: Vec<Line>,
     },
+    /// It is there and is another ledger's.
+    Foreign {
+        /// The ledgers' ids.
+        diff: Vec<Line>,
+    },
 }
 
 impl fmt::Display for Change {
@@ -59,6 +66,7 @@ impl fmt::Display for Change {
             Kind::Conflict { diff } => {
                 ('!', diff.as_slice(), " (can't be changed: delete it first)")
             }
+            Kind::Foreign { diff } => ('!', diff.as_slice(), " (another ledger's)"),
         };
         write!(f, "{sign} {}{note}", self.name)?;
         for line in diff {
@@ -73,32 +81,41 @@ impl fmt::Display for Change {
 /// # Errors
 /// Where the server can't be asked.
 pub async fn plan(client: &Client) -> Result<Vec<Change>, Error> {
-    compare(client, definitions(client)).await
+    compare(client, definitions(client), false).await
+}
+
+/// As [`plan`], but streams of another ledger become ours.
+///
+/// # Errors
+/// As [`plan`].
+pub async fn plan_adopting(client: &Client) -> Result<Vec<Change>, Error> {
+    compare(client, definitions(client), true).await
 }
 
 /// Carries out a plan, streams before their consumers.
 ///
 /// # Errors
-/// [`Error::Conflict`] where one of the changes is a conflict, before anything is changed;
-/// otherwise where the server refuses, with everything before it done.
+/// [`Error::OtherLedger`] or [`Error::Conflict`] where one of the changes is one, before anything
+/// is changed; otherwise where the server refuses, with everything before it done.
 pub async fn apply(client: &Client, changes: &[Change]) -> Result<(), Error> {
     refuse_conflicts(changes)?;
     for change in changes {
         match &change.kind {
             Kind::Create => change.definition.create(client).await?,
             Kind::Update { .. } => change.definition.update(client).await?,
-            Kind::Conflict { .. } => {}
+            Kind::Conflict { .. } | Kind::Foreign { .. } => {}
         }
         info!(change = %change.name, "applied");
     }
     Ok(())
 }
 
-/// Makes what is missing. What is there and only differs is left as it is, with a warning.
+/// Makes what is missing, and gives streams that carry no ledger's id ours. What is there and only
+/// differs is left as it is, with a warning.
 ///
 /// # Errors
-/// [`Error::Conflict`] where something can't become what it should be; otherwise where the server
-/// can't be asked or refuses.
+/// [`Error::OtherLedger`] where a stream is another ledger's, [`Error::Conflict`] where something
+/// can't become what it should be; otherwise where the server can't be asked or refuses.
 pub async fn ensure(client: &Client) -> Result<(), Error> {
     make_missing(client, definitions(client)).await
 }
@@ -114,24 +131,35 @@ pub async fn ensure_stream(client: &Client, stream: &str) -> Result<(), Error> {
 }
 
 async fn make_missing(client: &Client, wanted: Vec<Definition>) -> Result<(), Error> {
-    let changes = compare(client, wanted).await?;
+    let changes = compare(client, wanted, false).await?;
     refuse_conflicts(&changes)?;
-    for change in changes {
-        match &change.kind {
+    for mut change in changes {
+        match &mut change.kind {
             Kind::Create => {
                 change.definition.create(client).await?;
                 info!(made = %change.name, "made what was missing");
             }
-            Kind::Update { .. } => {
+            Kind::Update { diff } => {
+                let known = diff.len();
+                diff.retain(|line| line.field != ledger::FIELD);
+                let (marked, same) = (diff.len() < known, diff.is_empty());
+                if marked {
+                    change.definition.mark(client).await?;
+                    info!(stream = %change.name, "took a stream that carried no ledger's id");
+                }
+                if same {
+                    continue;
+                }
                 warn!(%change, "differs from its definition, `hooklane nats apply` would change it");
             }
-            Kind::Conflict { .. } => {}
+            Kind::Conflict { .. } | Kind::Foreign { .. } => {}
         }
     }
     Ok(())
 }
 
 fn refuse_conflicts(changes: &[Change]) -> Result<(), Error> {
+    ledger::refuse(changes)?;
     let conflicts: Vec<String> = changes
         .iter()
         .filter(|change| matches!(change.kind, Kind::Conflict { .. }))
@@ -144,10 +172,14 @@ fn refuse_conflicts(changes: &[Change]) -> Result<(), Error> {
     }
 }
 
-async fn compare(client: &Client, wanted: Vec<Definition>) -> Result<Vec<Change>, Error> {
+async fn compare(
+    client: &Client,
+    wanted: Vec<Definition>,
+    adopt: bool,
+) -> Result<Vec<Change>, Error> {
     let mut found = futures::stream::iter(wanted.into_iter().map(|definition| async move {
         let there = definition.found(client).await;
-        there.map(|there| change(definition, there.as_ref()))
+        there.map(|there| change(definition, there.as_ref(), adopt))
     }))
     .buffered(AT_ONCE);
     let mut changes = Vec::new();
@@ -157,18 +189,23 @@ async fn compare(client: &Client, wanted: Vec<Definition>) -> Result<Vec<Change>
     Ok(changes)
 }
 
-fn change(definition: Definition, there: Option<&Value>) -> Option<Change> {
+/// What to do about a definition; with `adopt`, another ledger's streams become ours.
+fn change(definition: Definition, there: Option<&Value>, adopt: bool) -> Option<Change> {
     let kind = match there {
         None => Kind::Create,
         Some(there) => {
             let diff = diff::lines(&definition.config, there);
+            let (foreign, diff): (Vec<_>, Vec<_>) = diff
+                .into_iter()
+                .partition(|line| !adopt && ledger::is_foreign(line));
             let (fixed, loose): (Vec<_>, Vec<_>) = diff
                 .into_iter()
                 .partition(|line| definition.fixed().contains(&line.field.as_str()));
-            match (fixed.is_empty(), loose.is_empty()) {
-                (true, true) => return None,
-                (true, false) => Kind::Update { diff: loose },
-                (false, _) => Kind::Conflict { diff: fixed },
+            match (foreign.is_empty(), fixed.is_empty(), loose.is_empty()) {
+                (true, true, true) => return None,
+                (true, true, false) => Kind::Update { diff: loose },
+                (true, false, _) => Kind::Conflict { diff: fixed },
+                (false, ..) => Kind::Foreign { diff: foreign },
             }
         }
     };
@@ -224,9 +261,13 @@ impl Definition {
             Ok(_) => Ok(()),
             // Somebody else was faster; whether with the same definition shows another look.
             Err(error @ Error::Api { .. }) if verb == "CREATE" && !error.is_transient() => {
-                let there = self.found(client).await?;
-                let same = there.is_some_and(|there| change(self.clone(), Some(&there)).is_none());
-                if same { Ok(()) } else { Err(error) }
+                let Some(there) = self.found(client).await? else {
+                    return Err(error);
+                };
+                match change(self.clone(), Some(&there), false) {
+                    None => Ok(()),
+                    Some(other) => ledger::refuse(&[other]).and(Err(error)),
+                }
             }
             Err(error) => Err(error),
         }

@@ -5,6 +5,7 @@ use std::fmt;
 use hooklane_proto::subject;
 use serde_json::Value;
 
+use super::ledger;
 use crate::client::Client;
 
 /// The partition count in the files, replaced by the configured one.
@@ -73,7 +74,13 @@ impl Definition {
 /// Everything, each stream followed by its durables.
 pub(super) fn definitions(client: &Client) -> Vec<Definition> {
     let inner = &client.inner;
-    all(inner.partitions, inner.replicas, inner.stream_size_percent)
+    let mut all = all(inner.partitions, inner.replicas, inner.stream_size_percent);
+    if let Some(ledger) = inner.ledger {
+        for definition in all.iter_mut().filter(|one| one.durable.is_none()) {
+            ledger::put(&mut definition.config, ledger);
+        }
+    }
+    all
 }
 
 fn all(partitions: u16, replicas: u8, percent: u32) -> Vec<Definition> {

@@ -249,3 +249,81 @@ async fn a_fan_out_durable_made_anew_does_not_start_a_day_back() -> Result<()> {
     assert_eq!(topology::plan(&broker.client).await?, []);
     Ok(())
 }
+
+/// Another client on the broker, for the ledger with this number.
+async fn of_ledger(broker: &Broker, number: u128) -> Result<Client> {
+    let config = Config {
+        ledger: Some(uuid::Uuid::from_u128(number)),
+        ..config(&broker.server)
+    };
+    Ok(Client::connect(&config).await?)
+}
+
+#[tokio::test]
+async fn streams_are_one_ledgers_until_another_adopts_them() -> Result<()> {
+    // Made with no ledger's id, as by an earlier version, and by then not all as defined.
+    let broker = Broker::start().await?;
+    let jetstream = broker.jetstream().await?;
+    let stream = async |name: &str| -> Result<async_nats::jetstream::stream::Config> {
+        Ok(jetstream.get_stream(name).await?.get_info().await?.config)
+    };
+    let mut events = stream("EVENTS").await?;
+    events.max_bytes = 1 << 20;
+    let team = ("team".to_owned(), "billing".to_owned());
+    events.metadata.extend([team]);
+    jetstream.update_stream(events).await?;
+
+    let (one, two) = (of_ledger(&broker, 1).await?, of_ledger(&broker, 2).await?);
+    topology::ensure(&one).await?;
+    let id = uuid::Uuid::from_u128(1).to_string();
+    for name in ["INTAKE", "EVENTS", "KV_ROUTES", "KV_LEASES"] {
+        let marked = stream(name).await?;
+        assert_eq!(marked.metadata.get("hooklane_ledger"), Some(&id), "{name}");
+    }
+    let events = stream("EVENTS").await?;
+    assert_eq!(events.max_bytes, 1 << 20);
+    assert!(events.metadata.contains_key("team"), "{events:?}");
+    topology::ensure(&one).await?;
+
+    let changes = topology::plan(&two).await?;
+    let foreign = |change: &&topology::Change| matches!(change.kind, Kind::Foreign { .. });
+    assert_eq!(changes.iter().filter(foreign).count(), 8, "{changes:?}");
+    for refused in [
+        topology::ensure(&two).await,
+        topology::ensure_stream(&two, "INTAKE").await,
+        topology::apply(&two, &changes).await,
+    ] {
+        let error = refused.unwrap_err();
+        assert!(matches!(error, Error::OtherLedger { .. }), "{error}");
+        assert!(error.to_string().contains(&id), "{error}");
+    }
+
+    let changes = topology::plan_adopting(&two).await?;
+    topology::apply(&two, &changes).await?;
+    assert_eq!(topology::plan(&two).await?, []);
+    let error = topology::ensure(&one).await.unwrap_err();
+    assert!(matches!(error, Error::OtherLedger { .. }), "{error}");
+
+    // What was wiped is made anew, by whoever comes first.
+    jetstream.delete_stream("INTAKE").await?;
+    topology::ensure_stream(&two, "INTAKE").await?;
+    assert_eq!(
+        stream("INTAKE").await?.metadata.get("hooklane_ledger"),
+        Some(&uuid::Uuid::from_u128(2).to_string())
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn of_two_ledgers_that_start_at_once_one_is_refused() -> Result<()> {
+    let broker = Broker::start().await?;
+    broker.jetstream().await?.delete_stream("INTAKE").await?;
+    let (one, two) = (of_ledger(&broker, 1).await?, of_ledger(&broker, 2).await?);
+    let (first, second) = tokio::join!(
+        topology::ensure_stream(&one, "INTAKE"),
+        topology::ensure_stream(&two, "INTAKE")
+    );
+    let refused = first.and(second).unwrap_err();
+    assert!(matches!(refused, Error::OtherLedger { .. }), "{refused}");
+    Ok(())
+}

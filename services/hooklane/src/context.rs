@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use hooklane_core::config::{Faults, Sources};
 use hooklane_core::error::ErrorCode;
 use hooklane_core::secrets::MasterKeys;
-use hooklane_store::{Store, manage, master_key};
+use hooklane_nats::Client;
+use hooklane_store::{Store, ledger, manage, master_key};
 
 use crate::config::{Config, Section, WELL_KNOWN};
 use crate::failure::Failure;
@@ -87,6 +88,15 @@ pub(crate) struct Sealed {
     pub(crate) config: Config,
     pub(crate) store: Store,
     pub(crate) keys: MasterKeys,
+}
+
+/// The broker, whose streams have to be the ledger's.
+pub(crate) async fn connect_nats(config: &Config, store: &Store) -> Result<Client, Failure> {
+    let nats = hooklane_nats::Config {
+        ledger: Some(ledger::id(store).await?),
+        ..config.nats.clone()
+    };
+    Ok(Client::connect(&nats).await?)
 }
 
 /// Refuses keys that are not the ledger's.

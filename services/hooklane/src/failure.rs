@@ -116,7 +116,7 @@ impl From<hooklane_nats::Error> for Failure {
         use hooklane_nats::Error;
         let code = match &error {
             Error::Config { .. } | Error::CredentialsFile { .. } => ErrorCode::Config,
-            Error::Conflict(_) => ErrorCode::TopologyConflict,
+            Error::Conflict(_) | Error::OtherLedger { .. } => ErrorCode::TopologyConflict,
             Error::Unauthorized { .. } | Error::TooOld { .. } | Error::Api { .. } => {
                 ErrorCode::NatsUnavailable
             }

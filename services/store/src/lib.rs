@@ -17,6 +17,7 @@ pub mod endpoint;
 pub mod event_type;
 pub mod intake;
 pub mod leader;
+pub mod ledger;
 pub mod manage;
 pub mod master_key;
 pub mod message;

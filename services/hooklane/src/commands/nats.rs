@@ -4,12 +4,12 @@ use std::io::{IsTerminal as _, Write as _};
 
 use clap::Subcommand;
 use hooklane_core::error::ErrorCode;
-use hooklane_nats::Client;
 use hooklane_nats::topology::{self, Change, Kind};
+use hooklane_store::Store;
 use serde::Serialize;
 
 use crate::config::Section;
-use crate::context::Context;
+use crate::context::{Context, connect_nats};
 use crate::failure::Failure;
 
 /// Streams and JetStream consumers.
@@ -20,6 +20,10 @@ pub(crate) enum Nats {
         /// Don't ask.
         #[arg(long)]
         yes: bool,
+        /// Take over streams of another ledger: after this one was moved or restored, and while no
+        /// Hooklane runs on the other one.
+        #[arg(long)]
+        adopt: bool,
     },
 }
 
@@ -42,6 +46,7 @@ impl From<&Change> for View {
             Kind::Create => ("create", [].as_slice()),
             Kind::Update { diff } => ("update", diff.as_slice()),
             Kind::Conflict { diff } => ("conflict", diff.as_slice()),
+            Kind::Foreign { diff } => ("foreign", diff.as_slice()),
         };
         Self {
             name: change.name.clone(),
@@ -53,10 +58,15 @@ impl From<&Change> for View {
 
 impl Nats {
     pub(crate) async fn run(self, context: &Context) -> Result<(), Failure> {
-        let Self::Apply { yes } = self;
-        let config = context.config(&[Section::Nats])?;
-        let client = Client::connect(&config.nats).await?;
-        let changes = topology::plan(&client).await?;
+        let Self::Apply { yes, adopt } = self;
+        let config = context.config(&[Section::Database, Section::Nats])?;
+        let store = Store::connect(&config.database).await?;
+        let client = connect_nats(&config, &store).await?;
+        let changes = match adopt {
+            true => topology::plan_adopting(&client).await?,
+            false => topology::plan(&client).await?,
+        };
+        topology::refuse_foreign(&changes)?;
         let plan: Vec<String> = changes.iter().map(ToString::to_string).collect();
         let conflicts = changes
             .iter()

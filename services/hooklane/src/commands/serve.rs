@@ -10,13 +10,13 @@ use std::sync::Arc;
 
 use clap::Args;
 use hooklane_core::telemetry;
-use hooklane_nats::{Client, topology};
+use hooklane_nats::topology;
 use hooklane_store::Store;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::config::{Config, Section};
-use crate::context::{Context, verify_keys};
+use crate::context::{Context, connect_nats, verify_keys};
 use crate::failure::Failure;
 use crate::run::supervisor::{STOP_WITHIN, Supervisor};
 use crate::run::{descriptors, health, local, signals};
@@ -93,7 +93,7 @@ impl Relay {
             return serve(config, Role::Relay, false).await;
         }
         let store = Store::connect(&config.database).await?;
-        let client = Client::connect(&config.nats).await?;
+        let client = connect_nats(&config, &store).await?;
         topology::ensure(&client).await?;
         let done = Box::pin(services::relay_once(config, store, client)).await?;
         context.output.print(&done, || done.to_string())
@@ -138,7 +138,7 @@ async fn until_told(
         }
         let keys = Arc::new(config.secrets.keys()?);
         verify_keys(&store, &keys).await?;
-        let client = Client::connect(&config.nats).await?;
+        let client = connect_nats(&config, &store).await?;
         topology::ensure(&client).await?;
         Ok::<_, Failure>((store, keys, client))
     };

@@ -1,11 +1,12 @@
 //! The `[secrets]` section: master keys, in the configuration itself or in a file of their own.
 
-use std::path::PathBuf;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
 
 use hooklane_core::config::{Faults, Secret};
 use hooklane_core::error::ErrorCode;
-use hooklane_core::secrets::{MasterKeyConfig, MasterKeys};
-use serde::{Deserialize, Serialize};
+use hooklane_core::secrets::{MasterKeyConfig, MasterKeys, shown_id};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::failure::Failure;
 
@@ -19,14 +20,31 @@ pub(crate) struct Secrets {
     pub(crate) master_key_file: Option<PathBuf>,
 }
 
+/// The largest master key file, in bytes: hundreds of keys.
+const MAX_FILE: u64 = 64 * 1024;
+
 /// One master key.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MasterKey {
     /// Its name, kept with everything that it seals.
+    #[serde(serialize_with = "serialize_id")]
     pub(crate) id: String,
     /// 32 random bytes in base64, as `openssl rand -base64 32` makes them.
     pub(crate) key: Secret,
+}
+
+impl std::fmt::Debug for MasterKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MasterKey")
+            .field("id", &shown_id(&self.id))
+            .field("key", &self.key)
+            .finish()
+    }
+}
+
+fn serialize_id<S: Serializer>(id: &str, s: S) -> Result<S::Ok, S::Error> {
+    s.serialize_str(shown_id(id))
 }
 
 impl Secrets {
@@ -57,7 +75,7 @@ impl Secrets {
                 ));
             }
             Some(path) => {
-                let text = std::fs::read_to_string(path).map_err(|error| {
+                let text = read(path).map_err(|error| {
                     (
                         "master_key_file",
                         format!("names {}, which can't be read ({error})", path.display()),
@@ -85,6 +103,20 @@ impl Secrets {
             (key, format!("can't be used: {problem}"), fix.to_owned())
         })
     }
+}
+
+/// The whole file, which may also be a pipe or a device: never more than [`MAX_FILE`].
+fn read(path: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    let file = std::fs::File::open(path)?;
+    file.take(MAX_FILE + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MAX_FILE {
+        return Err(std::io::Error::other(format!(
+            "it has more than {} KiB",
+            MAX_FILE / 1024
+        )));
+    }
+    Ok(text)
 }
 
 /// One key a line; empty lines and those after `#` don't count.
@@ -136,6 +168,38 @@ mod tests {
         secrets.validate(&mut faults);
         assert_eq!(faults.found()[0].key, "master_key_file");
         assert!(!faults.to_string().contains(KEY), "{faults}");
+    }
+
+    #[test]
+    fn a_key_in_the_place_of_an_id_is_shown_nowhere() {
+        let (swapped, _file) = file(&format!("{KEY} one\n"));
+        let (halves, _file) = file("MDEyMzQ1Njc4OWFiY2Rl ZjAxMjM0NTY3ODlhYmNkZWY=\n");
+        let listed = Secrets {
+            master_keys: vec![MasterKey {
+                id: KEY.to_owned(),
+                key: Secret::new("one".to_owned()),
+            }],
+            ..Secrets::default()
+        };
+        for secrets in [swapped, halves, listed] {
+            let mut faults = Faults::new();
+            secrets.validate(&mut faults);
+            let failure = secrets.keys().unwrap_err();
+            let dumped = serde_json::to_string(&secrets).unwrap();
+            let shown = format!("{faults} {faults:?} {failure} {dumped} {secrets:?}");
+            assert!(shown.contains("number 1"), "{shown}");
+            assert!(!shown.contains("MDEyMzQ1"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn a_file_without_end_is_a_fault() {
+        let secrets = Secrets {
+            master_key_file: Some("/dev/zero".into()),
+            ..Secrets::default()
+        };
+        let failure = secrets.keys().unwrap_err().to_string();
+        assert!(failure.contains("more than 64 KiB"), "{failure}");
     }
 
     #[test]

@@ -144,6 +144,28 @@ fn a_broken_master_key_is_a_fault_and_is_not_shown() {
 }
 
 #[test]
+fn a_key_in_the_place_of_its_id_is_not_shown() {
+    const KEY: &str = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
+    let mut bench = sound();
+    bench.keys(&[(KEY, "one")]);
+    assert_eq!(fault_keys(&bench), ["secrets.master_key_file"]);
+    let swapped = bench.run(&["check-config"]);
+    bench.unset("HOOKLANE__SECRETS__MASTER_KEY_FILE");
+    let listed = format!("[{{id='{KEY}',key='k1'}}]");
+    bench.set("HOOKLANE__SECRETS__MASTER_KEYS", listed);
+    assert_eq!(fault_keys(&bench), ["secrets.master_keys"]);
+    let shown = [
+        swapped,
+        bench.run(&["check-config"]),
+        bench.run(&["dump-config"]),
+    ];
+    for answer in shown {
+        let text = format!("{}{}", answer.stdout, answer.stderr);
+        assert!(!text.contains(KEY), "{text}");
+    }
+}
+
+#[test]
 fn a_command_needs_only_the_sections_that_it_uses() {
     let mut bench = Bench::bare();
     bench.file("hooklane.toml", "[telemetry]\nsample_ratio = 5\n");
@@ -166,6 +188,7 @@ fn an_absent_database_is_a_service_that_is_unavailable() {
     bench.set("HOOKLANE__DATABASE__ACQUIRE_TIMEOUT", "1s");
     let text = bench.fails(69, "postgres_unavailable", &["consumer", "list"]);
     assert!(!text.contains("canary"), "{text}");
+    assert!(text.contains("refused") && !text.contains("pool"), "{text}");
     let text = bench.fails(69, "postgres_unavailable", &["up"]);
     assert!(!text.contains("canary"), "{text}");
 }

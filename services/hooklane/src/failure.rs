@@ -10,6 +10,8 @@ use hooklane_proto::{id, token};
 use hooklane_store::manage;
 use serde_json::json;
 
+use crate::output;
+
 /// A command that did not do what it was asked.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -65,7 +67,8 @@ impl Failure {
                 .iter()
                 .map(|fault| format!("\n  {fault}"))
                 .collect();
-            writeln!(stderr, "error: {}{faults}", self.message)
+            let text = format!("error: {}{faults}", self.message);
+            writeln!(stderr, "{}", output::visible(&text))
         };
         ExitCode::from(self.code.exit_code())
     }

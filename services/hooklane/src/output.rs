@@ -30,7 +30,7 @@ impl Output {
                 Failure::internal(format!("the answer has no JSON form: {error}"))
             })?
         } else {
-            human()
+            visible(&human())
         };
         line(&text)
     }
@@ -39,7 +39,7 @@ impl Output {
     pub(crate) fn note(self, text: &str) {
         if !self.json {
             // Nothing is to be done about a terminal that is gone.
-            let _ = writeln!(std::io::stderr().lock(), "{text}");
+            let _ = writeln!(std::io::stderr().lock(), "{}", visible(text));
         }
     }
 
@@ -49,6 +49,33 @@ impl Output {
             self.note(&format!("there are more: --after {next}"));
         }
     }
+}
+
+/// Text for a terminal: what it would act upon is escaped, save for the ends of lines.
+pub(crate) fn visible(text: &str) -> String {
+    escaped(text, |c| c != '\n')
+}
+
+/// A cell, which may hold what a producer or an endpoint sent: on one line.
+fn cell(text: &str) -> String {
+    escaped(text, |_| true)
+}
+
+/// Escapes what moves the cursor, changes the terminal or turns the direction of writing, where
+/// `also` agrees.
+fn escaped(text: &str, also: impl Fn(char) -> bool) -> String {
+    let acts = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    text.chars().fold(String::new(), |mut shown, c| {
+        if acts(c) && also(c) {
+            shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+        shown
+    })
 }
 
 /// Prints a line. A reader that closed the pipe has read enough, which is no fault.
@@ -78,7 +105,7 @@ pub(crate) fn table<const N: usize>(head: [&str; N], rows: Vec<[String; N]>) -> 
         .set_content_arrangement(ContentArrangement::Disabled)
         .set_header(head);
     for row in rows {
-        table.add_row(row);
+        table.add_row(row.map(|text| cell(&text)));
     }
     rendered(table)
 }
@@ -91,7 +118,7 @@ pub(crate) fn fields(rows: Vec<(&str, String)>) -> String {
         .set_content_arrangement(ContentArrangement::Disabled);
     for (name, value) in rows {
         if !value.is_empty() {
-            table.add_row([name.to_owned(), value]);
+            table.add_row([name.to_owned(), cell(&value)]);
         }
     }
     rendered(table)
@@ -120,4 +147,23 @@ pub(crate) fn short(at: Option<DateTime<Utc>>) -> String {
 /// A value that may be absent, as a cell.
 pub(crate) fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_a_terminal_acts_upon_is_shown_as_it_came() {
+        let sent = "\u{1b}]0;owned\u{7}\u{9b}2J\u{202e}a\nb\r\u{7f}";
+        let acts = |text: &str| text.chars().any(|c| c != '\n' && c.is_control());
+        let listing = table(["ID"], vec![[sent.to_owned()]]);
+        let thing = fields(vec![("id", sent.to_owned())]);
+        for text in [listing.as_str(), &thing, &visible(sent)] {
+            assert!(!acts(text) && !text.contains('\u{202e}'), "{text:?}");
+            assert!(text.contains(r"\u{1b}]0;owned\u{7}"), "{text:?}");
+        }
+        assert_eq!((listing.lines().count(), thing.lines().count()), (2, 1));
+        assert_eq!(visible("Zo\u{eb}'s \"a\"\n  b"), "Zo\u{eb}'s \"a\"\n  b");
+    }
 }

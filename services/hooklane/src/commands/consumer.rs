@@ -30,7 +30,7 @@ pub(crate) enum Consumer {
         #[arg(long)]
         after: Option<ConsumerId>,
         /// How many at the most.
-        #[arg(long, default_value_t = 100)]
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
         limit: u32,
     },
     /// Show one consumer.

@@ -40,7 +40,7 @@ pub(crate) enum Delivery {
         #[arg(long, value_name = "CURSOR", value_parser = cursor::parse)]
         after: Option<hooklane_proto::delivery::DeliveryKey>,
         /// How many at the most.
-        #[arg(long, default_value_t = 50)]
+        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
         limit: u32,
     },
     /// Cancel a message's open deliveries. An attempt under way may still succeed.

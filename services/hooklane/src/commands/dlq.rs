@@ -39,7 +39,7 @@ pub(crate) enum Dlq {
         #[arg(long, value_name = "CURSOR", value_parser = cursor::parse)]
         after: Option<Place>,
         /// How many at the most.
-        #[arg(long, default_value_t = 50)]
+        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
         limit: u32,
     },
     /// Show a message's dead letters with their payload.

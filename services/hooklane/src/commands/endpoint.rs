@@ -41,7 +41,7 @@ pub(crate) enum Endpoint {
         #[arg(long)]
         after: Option<EndpointId>,
         /// How many at the most.
-        #[arg(long, default_value_t = 100)]
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
         limit: u32,
     },
     /// Show one endpoint.

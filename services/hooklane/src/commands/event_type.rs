@@ -36,7 +36,7 @@ pub(crate) enum EventType {
         #[arg(long)]
         after: Option<Name>,
         /// How many at the most.
-        #[arg(long, default_value_t = 100)]
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
         limit: u32,
     },
     /// Show one event type with its schema and example.

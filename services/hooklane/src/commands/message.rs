@@ -33,7 +33,7 @@ pub(crate) struct Show {
     #[arg(long)]
     endpoint: Option<EndpointId>,
     /// How many deliveries at the most.
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
     /// Print the payload's bytes as they are, and nothing else.
     #[arg(long, conflicts_with = "json")]

@@ -34,7 +34,7 @@ pub(crate) enum Outbox {
     /// Have rejected events tried again, once what was wrong is mended.
     Requeue {
         /// Their numbers, as `outbox rejected` lists them.
-        #[arg(value_name = "NUMBER", required_unless_present = "all")]
+        #[arg(value_name = "NUMBER", required_unless_present = "all", value_parser = clap::value_parser!(i64).range(1..))]
         numbers: Vec<i64>,
         /// All that the options leave.
         #[arg(long, conflicts_with = "numbers")]

@@ -265,3 +265,63 @@ async fn deleting_cancels_everything_open() {
     assert_eq!(deleted["deliveries"], 5001);
     assert_eq!(statuses(&bench).await, "cancelled/deleted");
 }
+
+#[test]
+fn no_rows_at_all_and_number_zero_are_bad_usage() {
+    let bench = Bench::bare();
+    let refused = |args: &[&str]| {
+        let answer = bench.run(args);
+        assert_eq!(answer.code, 64, "{args:?}: {}", answer.stderr);
+        assert!(
+            answer.stderr.contains("0 is not in 1.."),
+            "{args:?}: {}",
+            answer.stderr
+        );
+    };
+    for command in ["consumer", "event-type", "endpoint", "delivery", "dlq"] {
+        refused(&[command, "list", "--limit", "0"]);
+    }
+    refused(&["message", "show", "x", "--limit", "0"]);
+    refused(&["outbox", "requeue", "0"]);
+}
+
+#[tokio::test]
+async fn what_is_not_there_or_does_not_fit_is_said_as_it_is() {
+    let bench = Bench::ledger().await;
+    let text = bench.fails(65, "not_found", &["message", "show", "x"]);
+    assert!(text.contains("there is no message `x`"), "{text}");
+    sql(
+        &bench,
+        "ALTER TABLE hooklane.outbox_events DROP CONSTRAINT outbox_events_pkey",
+    )
+    .await;
+    let text = bench.fails(64, "config", &["outbox", "status"]);
+    assert!(text.contains("CREATE UNIQUE INDEX"), "{text}");
+}
+
+#[tokio::test]
+async fn a_producers_control_characters_do_not_reach_the_terminal() {
+    let bench = Bench::ledger().await;
+    sql(
+        &bench,
+        "INSERT INTO hooklane.outbox_events (event_type, payload, consumer_id, idempotency_key)
+         VALUES (E'a\\x1b[2J\\x07', '{}', 'nobody', E'k\\x1b]0;x')",
+    )
+    .await;
+    let store = bench.store().await;
+    let source = hooklane_store::outbox::Source::default();
+    let settings = Settings::new(NonZeroU16::new(16).unwrap());
+    let mut reader = hooklane_store::outbox::Reader::lead(&store, &source)
+        .await
+        .unwrap()
+        .unwrap();
+    let batch = reader.read().await.unwrap();
+    let patience = std::time::Duration::ZERO;
+    let _ = reader.accept(&settings, patience, batch).await.unwrap();
+    drop(reader);
+    store.close().await;
+    let listed = bench.ok(&["outbox", "rejected", "--waiting"]);
+    assert!(listed.contains(r"\u{1b}[2J\u{7}"), "{listed:?}");
+    let control = |c: char| c.is_control() && c != '\n';
+    assert!(!listed.contains(control), "{listed:?}");
+}

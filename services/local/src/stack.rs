@@ -1,7 +1,7 @@
 //! Both servers together, each private unless the environment names one.
 
 use std::env;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 
 use crate::Say;
@@ -125,6 +125,19 @@ impl Stack {
     #[must_use]
     pub fn postgres(&self) -> Option<&Postgres> {
         self.postgres.as_ref()
+    }
+
+    /// The private server that runs no more, and its log: it was stopped, or ended by itself.
+    #[must_use]
+    pub fn ended(&self) -> Option<(&'static str, PathBuf)> {
+        let nats = self.nats.as_ref().filter(|nats| nats.pid().is_none());
+        let postgres = || {
+            self.postgres
+                .as_ref()
+                .filter(|server| server.pid().is_none())
+        };
+        nats.map(|nats| ("nats-server", nats.log_path()))
+            .or_else(|| postgres().map(|server| ("PostgreSQL", server.log_path())))
     }
 
     /// Stops the private servers in order, nats-server first.

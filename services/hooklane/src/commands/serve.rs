@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use hooklane_core::telemetry;
+use hooklane_local::Stack;
 use hooklane_nats::topology;
 use hooklane_store::Store;
 use tokio_util::sync::CancellationToken;
@@ -60,7 +61,7 @@ impl Up {
     pub(crate) async fn run(self, context: &Context) -> Result<(), Failure> {
         if !self.local {
             let config = context.config(&Section::ALL)?;
-            return serve(config, Role::All, true).await;
+            return serve(config, Role::All, true, None).await;
         }
         // Faults of the sections that are about to be completed are looked for afterwards.
         let mut config = context.config(&[])?;
@@ -78,7 +79,8 @@ impl Up {
         context
             .output
             .note("local: to use other commands beside this, in another terminal: . .hooklane/env");
-        let served = serve(config, Role::All, true).await;
+        let stack = Arc::new(stack);
+        let served = serve(config, Role::All, true, Some(Arc::clone(&stack))).await;
         // After the services: they flush to both.
         let stopped = tokio::task::spawn_blocking(move || stack.stop()).await;
         served?;
@@ -90,7 +92,7 @@ impl Relay {
     pub(crate) async fn run(self, context: &Context) -> Result<(), Failure> {
         let config = context.config(&Section::ALL)?;
         if !self.once {
-            return serve(config, Role::Relay, false).await;
+            return serve(config, Role::Relay, false, None).await;
         }
         let store = Store::connect(&config.database).await?;
         let client = connect_nats(&config, &store).await?;
@@ -103,10 +105,16 @@ impl Relay {
 /// Runs one service.
 pub(crate) async fn one(context: &Context, role: Role) -> Result<(), Failure> {
     let config = context.config(&Section::ALL)?;
-    serve(config, role, false).await
+    serve(config, role, false, None).await
 }
 
-async fn serve(config: Config, role: Role, migrate: bool) -> Result<(), Failure> {
+/// `local` are the servers that end with the process, and the process with them.
+async fn serve(
+    config: Config,
+    role: Role,
+    migrate: bool,
+    local: Option<Arc<Stack>>,
+) -> Result<(), Failure> {
     let guard = telemetry::init(&config.telemetry)?;
     let attempts = match role.runs(Role::Dispatch) {
         true => config.dispatcher.max_in_flight,
@@ -115,7 +123,7 @@ async fn serve(config: Config, role: Role, migrate: bool) -> Result<(), Failure>
     descriptors::raise(attempts, config.database.max_connections);
     let shutdown = CancellationToken::new();
     signals::watch(shutdown.clone())?;
-    let served = Box::pin(until_told(config, role, migrate, shutdown)).await;
+    let served = Box::pin(until_told(config, role, migrate, local, shutdown)).await;
     // Blocks, and the exporter needs no worker of this runtime.
     let flushed = tokio::task::spawn_blocking(move || guard.flush()).await;
     served?;
@@ -126,6 +134,7 @@ async fn until_told(
     config: Config,
     role: Role,
     migrate: bool,
+    local: Option<Arc<Stack>>,
     shutdown: CancellationToken,
 ) -> Result<(), Failure> {
     // Before anything else: a second Hooklane on the same port must not migrate first.
@@ -147,6 +156,9 @@ async fn until_told(
         () = shutdown.cancelled() => return Ok(()),
     };
     let mut supervisor = Supervisor::new(shutdown);
+    if let Some(stack) = local {
+        supervisor.start("local servers", |shutdown| local::watch(stack, shutdown));
+    }
     if let Some(listener) = listener {
         info!(address = %address, "serving health");
         let (store, client) = (store.clone(), client.clone());

@@ -6,18 +6,25 @@
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use hooklane_core::config::ConnectionUrl;
+use hooklane_core::error::ErrorCode;
 use hooklane_core::rules::address::Policy;
 use hooklane_core::secrets::generate_master_key;
 use hooklane_local::{Install, Stack, StackOptions};
 use secrecy::ExposeSecret as _;
+use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::failure::Failure;
 
 /// Where everything is kept.
 const HOME: &str = ".hooklane";
+
+/// How often the servers are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Starts the servers that are not configured, and completes the configuration for a trial: with
 /// their addresses, a master key, and deliveries to this machine allowed.
@@ -62,6 +69,32 @@ pub(crate) fn start(
     }
     write_environment(&home, &stack, config, open)?;
     Ok(stack)
+}
+
+/// Looks after the servers: ends when one of them did, or when told to.
+///
+/// # Errors
+/// Where a server ended by itself.
+pub(crate) async fn watch(stack: Arc<Stack>, shutdown: CancellationToken) -> Result<(), Failure> {
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => return Ok(()),
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+        }
+        if let Some((server, log)) = stack.ended() {
+            let code = match server {
+                "nats-server" => ErrorCode::NatsUnavailable,
+                _ => ErrorCode::PostgresUnavailable,
+            };
+            return Err(Failure::new(
+                code,
+                format!(
+                    "{server} ended by itself; its log tells why: {}; then start again with: hooklane up --local",
+                    log.display()
+                ),
+            ));
+        }
+    }
 }
 
 /// The file of the local master key, made where it is not there yet.

@@ -14,6 +14,7 @@ mod docs;
 mod endpoints;
 mod endpoints_live;
 mod intake;
+mod local_servers;
 mod messages;
 mod nats_cli;
 mod offline;

@@ -39,13 +39,17 @@ impl Process {
         }
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.lock().unwrap().id()
+    }
+
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
     /// Sends a signal, by its name without `SIG`.
     pub(crate) fn signal(&self, name: &str) {
-        let id = self.child.lock().unwrap().id();
+        let id = self.id();
         let sent = Command::new("kill")
             .args([format!("-{name}"), id.to_string()])
             .status()

@@ -54,9 +54,6 @@ pub enum Error {
     /// NATS failed in [`Service::run_once`].
     #[error(transparent)]
     Nats(#[from] hooklane_nats::Error),
-    /// Another relay reads this source, so [`Service::run_once`] could not.
-    #[error("another relay reads the outbox `{0}`; there is nothing to do for a second one")]
-    Led(String),
 }
 
 impl Error {
@@ -67,12 +64,22 @@ impl Error {
             Self::Task(_) => false,
             Self::Store(error) => error.is_transient(),
             Self::Nats(error) => error.is_transient(),
-            Self::Led(_) => true,
         }
     }
 }
 
 /// Takes events in and publishes them, until it is told to stop.
+/// What one round did.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Once {
+    /// What was done.
+    pub counted: Counted,
+    /// The outboxes that were read, by name, Hooklane's own among them.
+    pub read: Vec<String>,
+    /// The outboxes that another relay reads, and that were left to it.
+    pub led_elsewhere: Vec<String>,
+}
+
 #[derive(Debug)]
 pub struct Service {
     parts: Parts,
@@ -176,24 +183,29 @@ impl Service {
     }
 
     /// Takes in and publishes what is there now, and returns what was done: for schedulers such as
-    /// cron.
+    /// cron. An outbox that another relay reads is left to it.
     ///
     /// # Errors
-    /// At the first fault of PostgreSQL or NATS, and [`Error::Led`] where a relay is running
-    /// already. What was accepted before stays accepted.
-    pub async fn run_once(self) -> Result<Counted, Error> {
+    /// At the first fault of PostgreSQL or NATS. What was accepted before stays accepted.
+    pub async fn run_once(self) -> Result<Once, Error> {
         let parts = self.parts;
         routes::once(&parts).await?;
         for source in parts.sources() {
-            outbox::once(&parts, &source).await?;
+            let names = match outbox::once(&parts, &source).await? {
+                true => &mut done.read,
+                false => &mut done.led_elsewhere,
+            };
+            names.push(source.name);
         }
         if parts.config.intake.enabled {
             intake::once(&parts).await?;
         }
         again::once(&parts).await?;
-        Ok(parts.handle.counted())
+        done.counted = parts.handle.counted();
+        Ok(done)
     }
 }
+        let mut done = Once::default();
 
 async fn overdue(cut: Option<tokio::time::Instant>) {
     match cut {

@@ -49,10 +49,10 @@ pub(crate) async fn run(parts: Parts, source: Source, shutdown: CancellationToke
     lane.finish().await;
 }
 
-/// Relays what is pending now.
-pub(crate) async fn once(parts: &Parts, source: &Source) -> Result<(), Error> {
+/// Relays what is pending now; `false` where another relay reads this source.
+pub(crate) async fn once(parts: &Parts, source: &Source) -> Result<bool, Error> {
     let Some(mut reader) = Reader::lead(&parts.store, source).await? else {
-        return Err(Error::Led(source.name.clone()));
+        return Ok(false);
     };
     let lane = parts.lane();
     let relayed = async {
@@ -63,7 +63,8 @@ pub(crate) async fn once(parts: &Parts, source: &Source) -> Result<(), Error> {
     .await;
     lane.finish().await;
     reader.close().await;
-    Ok(relayed?)
+    relayed?;
+    Ok(true)
 }
 
 fn announce(source: &Source, reader: &Reader) {

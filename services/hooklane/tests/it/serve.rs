@@ -8,6 +8,7 @@ use hooklane_testkit::postgres::Server as Postgres;
 use hooklane_testkit::wait::until;
 use hooklane_testkit::{Receiver, Reply};
 
+use serde_json::json;
 use tokio::time::Instant;
 
 use crate::bench::{Bench, KEY};
@@ -292,7 +293,28 @@ async fn one_round_of_the_relay_takes_what_is_there() {
 #[tokio::test(flavor = "multi_thread")]
 async fn up_local_brings_its_own_servers_and_keeps_its_data() {
     let mut bench = Bench::bare();
+    assert_eq!(
+        (&done["read"], &done["led_elsewhere"]),
+        (&json!(["main", "operational"]), &json!([])),
+    );
     bench.with_tools();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_round_beside_a_running_relay_leaves_its_outboxes_to_it() {
+    let (bench, _nats, health) = system().await;
+    let up = Process::start(&bench, &["up"]);
+    ready(&health).await;
+    until("every outbox to be read already", BUDGET, || async {
+        let done = bench.json(&["relay", "--once"]);
+        done["read"] == json!([]) && done["led_elsewhere"] == json!(["main", "operational"])
+    })
+    .await
+    .unwrap();
+    let text = bench.ok(&["relay", "--once"]);
+    assert!(text.contains("no configured outbox was read"), "{text}");
+    up.signal("TERM");
+    assert_eq!(up.wait(BUDGET).await.code, 0);
     let health = free_address();
     bench.set("HOOKLANE__HEALTH__LISTEN", health.as_str());
     let receiver = Receiver::start().await.unwrap();

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use hooklane_core::error::ErrorCode;
 use hooklane_core::secrets::MasterKeys;
 use hooklane_nats::Client;
 use hooklane_relay::Counted;
@@ -82,6 +81,13 @@ pub(super) struct Once {
     /// Accepted but not published in time: the scheduler drives it.
     left: u64,
     routed: u64,
+    /// The outboxes that were read.
+    read: Vec<String>,
+    /// The outboxes left to another relay.
+    led_elsewhere: Vec<String>,
+    /// Whether these are all that are configured.
+    #[serde(skip)]
+    all_led_elsewhere: bool,
 }
 
 impl fmt::Display for Once {
@@ -90,7 +96,18 @@ impl fmt::Display for Once {
             f,
             "{} accepted, {} repeated, {} set aside",
             self.accepted, self.repeated, self.set_aside
-        )
+        )?;
+        let names = self.led_elsewhere.join(", ");
+        if self.all_led_elsewhere {
+            write!(
+                f,
+                "\nno configured outbox was read, another relay reads them: {names}"
+            )
+        } else if names.is_empty() {
+            Ok(())
+        } else {
+            write!(f, "\nleft to another relay: {names}")
+        }
     }
 }
 
@@ -105,7 +122,16 @@ pub(super) async fn relay_once(
 ) -> Result<Once, Failure> {
     use hooklane_relay::Error;
 
+    let configured = config.relay.sources.clone();
     let relay = hooklane_relay::Service::new(relay(&config), store, client);
+    let done = relay.run_once().await.map_err(|error| match error {
+        Error::Store(error) => error.into(),
+        Error::Nats(error) => error.into(),
+        Error::Task(_) => Failure::internal(error.to_string()),
+    })?;
+    let led = |name: &String| done.led_elsewhere.contains(name);
+    let all_led_elsewhere =
+        !configured.is_empty() && configured.iter().all(|source| led(&source.name));
     let Counted {
         accepted,
         repeated,
@@ -113,12 +139,7 @@ pub(super) async fn relay_once(
         published,
         left,
         routed,
-    } = relay.run_once().await.map_err(|error| match error {
-        Error::Store(error) => error.into(),
-        Error::Nats(error) => error.into(),
-        Error::Led(_) => Failure::new(ErrorCode::Conflict, error.to_string()),
-        Error::Task(_) => Failure::internal(error.to_string()),
-    })?;
+    } = done.counted;
     Ok(Once {
         accepted,
         repeated,
@@ -126,6 +147,9 @@ pub(super) async fn relay_once(
         published,
         left,
         routed,
+        read: done.read,
+        led_elsewhere: done.led_elsewhere,
+        all_led_elsewhere,
     })
 }
 

@@ -13,6 +13,7 @@ use hooklane_core::rules::address::Policy;
 use hooklane_core::rules::health;
 use hooklane_core::rules::schedule::Schedule;
 use hooklane_core::telemetry;
+use hooklane_store::endpoint::MAX_GRACE;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use secrets::Secrets;
@@ -166,9 +167,8 @@ impl Config {
                     }
                 }),
                 Section::Endpoints => faults.within("endpoints", |f| {
-                    let month = Duration::from_secs(30 * 24 * 60 * 60);
                     let grace = self.endpoints.rotation_grace;
-                    f.duration("rotation_grace", grace, Duration::ZERO..=month);
+                    f.duration("rotation_grace", grace, Duration::ZERO..=MAX_GRACE);
                     f.within("health", |f| self.endpoints.health.validate(f));
                 }),
                 Section::Telemetry => faults.within("telemetry", |f| self.telemetry.validate(f)),

@@ -26,7 +26,7 @@ use hooklane_proto::token::ConsumerId;
 
 pub(crate) use read::state_of;
 pub use read::{Listing, list, show};
-pub use secret::{Rotated, Standing, reveal, rotate};
+pub use secret::{MAX_GRACE, Rotated, Standing, reveal, rotate};
 pub use settle::{Settle, settle_stalled};
 pub use state::{Changed, delete, pause, resume};
 pub use write::{Added, Changes, New, Updated, add, update};

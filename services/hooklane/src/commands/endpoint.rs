@@ -65,7 +65,8 @@ pub(crate) enum Endpoint {
     Rotate {
         /// The endpoint.
         id: EndpointId,
-        /// How long the old secret signs along; 0s ends it at once. [default: the configured one]
+        /// How long the old secret signs along, up to 30 days; 0s ends it at once. [default: the
+        /// configured one]
         #[arg(long, value_parser = input::duration)]
         grace: Option<Duration>,
         /// A file with the new secret (- for standard input), instead of a random one.
@@ -324,6 +325,11 @@ async fn rotate(
     grace: Option<Duration>,
     secret_file: Option<PathBuf>,
 ) -> Result<(), Failure> {
+    if grace.is_some_and(|grace| grace > endpoint::MAX_GRACE) {
+        return Err(Failure::usage(
+            "an old secret signs along for 30 days at the most: give --grace 30days or less",
+        ));
+    }
     let secret = secret_file.as_deref().map(input::secret_file).transpose()?;
     let sealed = context.sealed(&[Section::Endpoints]).await?;
     let grace = grace.unwrap_or(sealed.config.endpoints.rotation_grace);

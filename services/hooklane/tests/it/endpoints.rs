@@ -302,6 +302,21 @@ async fn secrets_that_sign_along_are_bounded() {
 }
 
 #[tokio::test]
+async fn an_old_secret_signs_along_for_a_month_at_the_most() {
+    let bench = Bench::ledger().await;
+    let id = bench.endpoint();
+    for grace in ["31days", "99999years"] {
+        let text = bench.fails(64, "usage", &["endpoint", "rotate", &id, "--grace", grace]);
+        assert!(text.contains("30days"), "{text}");
+    }
+    let rotated = bench.json(&["endpoint", "rotate", &id, "--grace", "30days"]);
+    let until = rotated["old_secret_until"].as_str().unwrap();
+    let until = chrono::DateTime::parse_from_rfc3339(until).unwrap();
+    let left = until.to_utc() - hooklane_core::clock::now();
+    assert!((29..=30).contains(&left.num_days()), "{left}");
+}
+
+#[tokio::test]
 async fn deprecated_types_are_warned_of() {
     let bench = Bench::ledger().await;
     bench.ok(&["consumer", "add", "acme"]);

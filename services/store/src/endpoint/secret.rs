@@ -16,6 +16,9 @@ use super::{read, seal_secret};
 use crate::manage::{Error, Kind};
 use crate::{Error as Fault, Store};
 
+/// The longest that an old secret may sign along: 30 days.
+pub const MAX_GRACE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
 /// The outcome of a rotation.
 #[derive(Debug)]
 pub struct Rotated {
@@ -36,12 +39,12 @@ pub struct Standing {
     pub expires_at: Option<DateTime<Utc>>,
 }
 
-/// Gives an endpoint a new secret. The old one signs along for `grace`; zero ends it at once, for
-/// a secret that leaked.
+/// Gives an endpoint a new secret. The old one signs along for `grace`, up to [`MAX_GRACE`]; zero
+/// ends it at once, for a secret that leaked.
 ///
 /// # Errors
-/// [`Error::NotFound`], [`Error::Conflict`] where it is deleted, [`Error::Limit`] where too many
-/// old ones still sign along, or a fault of the database.
+/// [`Error::Invalid`] where `grace` is longer, [`Error::NotFound`], [`Error::Conflict`] where it is
+/// deleted, [`Error::Limit`] where too many old ones still sign along, or a fault of the database.
 pub async fn rotate(
     store: &Store,
     id: EndpointId,
@@ -50,6 +53,11 @@ pub async fn rotate(
     keys: &MasterKeys,
 ) -> Result<Rotated, Error> {
     let doing = "rotating an endpoint's secret";
+    if grace > MAX_GRACE {
+        return Err(Error::Invalid(
+            "an old secret can sign along for 30 days at the most".to_owned(),
+        ));
+    }
     let secret = new.unwrap_or_else(generate_signing_secret);
     let sealed = seal_secret(&secret, id, keys)?;
     let grace_ms = i64::try_from(grace.as_millis()).unwrap_or(i64::MAX / 1000);

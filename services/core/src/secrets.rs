@@ -28,7 +28,7 @@ mod keyring;
 #[cfg(test)]
 mod tests;
 
-pub use keyring::{InvalidKeyring, MasterKeyConfig, MasterKeys, shown_id};
+pub use keyring::{InvalidKeyring, MasterKeyConfig, MasterKeys, is_key, shown_id};
 
 /// Why an envelope does not open. Never holds any of its content.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

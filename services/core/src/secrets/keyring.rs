@@ -188,6 +188,12 @@ pub fn shown_id(text: &str) -> &str {
     if is_id(text) { text } else { NOT_AN_ID }
 }
 
+/// Whether a text is a master key, which got where it does not belong.
+#[must_use]
+pub fn is_key(text: &str) -> bool {
+    decode(&SecretString::from(text)).is_some()
+}
+
 /// A key in base64 is longer than any id.
 fn is_id(text: &str) -> bool {
     (1..=envelope::MAX_KEY_ID).contains(&text.len())

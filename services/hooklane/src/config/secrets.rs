@@ -3,21 +3,47 @@
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use hooklane_core::config::{Faults, Secret};
+use hooklane_core::config::{Faults, REDACTED, Secret};
 use hooklane_core::error::ErrorCode;
-use hooklane_core::secrets::{MasterKeyConfig, MasterKeys, shown_id};
+use hooklane_core::secrets::{MasterKeyConfig, MasterKeys, is_key, shown_id};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::failure::Failure;
 
 /// The keys that endpoint secrets are sealed with. There is no default.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Secrets {
     /// The keys, the current one first: it seals, all of them open.
     pub(crate) master_keys: Vec<MasterKey>,
     /// A file with one key a line, `<id> <key>`, instead.
+    #[serde(serialize_with = "serialize_file")]
     pub(crate) master_key_file: Option<PathBuf>,
+}
+
+impl std::fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Secrets")
+            .field("master_keys", &self.master_keys)
+            .field(
+                "master_key_file",
+                &self.master_key_file.as_deref().map(shown_file),
+            )
+            .finish()
+    }
+}
+
+/// The name of the key file, unless it is the key itself.
+fn shown_file(path: &Path) -> &Path {
+    if path.to_str().is_some_and(is_key) {
+        Path::new(REDACTED)
+    } else {
+        path
+    }
+}
+
+fn serialize_file<S: Serializer>(path: &Option<PathBuf>, s: S) -> Result<S::Ok, S::Error> {
+    path.as_deref().map(shown_file).serialize(s)
 }
 
 /// The largest master key file, in bytes: hundreds of keys.
@@ -78,7 +104,10 @@ impl Secrets {
                 let text = read(path).map_err(|error| {
                     (
                         "master_key_file",
-                        format!("names {}, which can't be read ({error})", path.display()),
+                        format!(
+                            "names {}, which can't be read ({error})",
+                            shown_file(path).display()
+                        ),
                         "name a readable file with one key a line: <id> <key>".to_owned(),
                     )
                 })?;
@@ -181,13 +210,22 @@ mod tests {
             }],
             ..Secrets::default()
         };
-        for secrets in [swapped, halves, listed] {
+        let named = Secrets {
+            master_key_file: Some(KEY.into()),
+            ..Secrets::default()
+        };
+        for (secrets, told) in [
+            (swapped, "number 1"),
+            (halves, "number 1"),
+            (listed, "number 1"),
+            (named, "<redacted>"),
+        ] {
             let mut faults = Faults::new();
             secrets.validate(&mut faults);
             let failure = secrets.keys().unwrap_err();
             let dumped = serde_json::to_string(&secrets).unwrap();
             let shown = format!("{faults} {faults:?} {failure} {dumped} {secrets:?}");
-            assert!(shown.contains("number 1"), "{shown}");
+            assert!(shown.contains(told), "{shown}");
             assert!(!shown.contains("MDEyMzQ1"), "{shown}");
         }
     }

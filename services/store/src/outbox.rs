@@ -43,6 +43,7 @@ mod source;
 mod status;
 mod table;
 mod turns;
+mod unique;
 mod wake;
 
 pub use grants::grants;

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use sqlx::PgConnection;
 
 use super::source::{OnPublished, REQUIRED, Source, quoted, quoted_table};
+use super::unique;
 use crate::Error;
 use crate::accept::MAX_PAYLOAD;
 
@@ -104,7 +105,9 @@ impl Table {
                 quoted(&source.columns.id)
             )));
         }
-        if let Some(problem) = not_unique(&mut *conn, source, &name, oid, &kind, &id.kind).await? {
+        if let Some(problem) =
+            unique::not_unique(&mut *conn, source, &name, oid, &kind, &id.kind).await?
+        {
             return Err(fault(problem));
         }
         let (last_drawn, why_plain) = if kind == "p" {
@@ -272,55 +275,6 @@ async fn columns(conn: &mut PgConnection, oid: i64) -> Result<HashMap<String, Co
         (name, column)
     };
     Ok(rows.into_iter().map(column).collect())
-}
-
-/// Why an id may stand in two rows, and what helps: rows are settled by their ids, and one that was
-/// never read would be settled with its namesake.
-///
-/// An index of a partitioned table holds the partition key's columns, so that without them nothing
-/// keeps ids unique across partitions; UUIDs are by themselves.
-async fn not_unique(
-    conn: &mut PgConnection,
-    source: &Source,
-    table: &str,
-    oid: i64,
-    kind: &str,
-    id_kind: &str,
-) -> Result<Option<String>, Error> {
-    let (alone, with_others, inherited): (bool, bool, bool) = sqlx::query_as(
-        "SELECT coalesce(bool_or(i.indnkeyatts = 1), false), count(i.indexrelid) > 0,
-                EXISTS (SELECT FROM pg_catalog.pg_inherits WHERE inhparent = a.attrelid)
-         FROM pg_catalog.pg_attribute a
-         LEFT JOIN pg_catalog.pg_index i
-                ON i.indrelid = a.attrelid AND i.indisunique AND i.indisvalid AND i.indisready
-               AND i.indpred IS NULL AND i.indexprs IS NULL
-               AND a.attnum = ANY((i.indkey::int2[])[0:i.indnkeyatts - 1])
-         WHERE a.attrelid = $1::bigint::oid AND a.attname = $2
-         GROUP BY a.attrelid",
-    )
-    .bind(oid)
-    .bind(&source.columns.id)
-    .fetch_one(conn)
-    .await
-    .map_err(Error::doing("looking up an outbox table's indexes"))?;
-    let id = quoted(&source.columns.id);
-    if kind == "r" && inherited {
-        return Ok(Some(format!(
-            "other tables inherit from {table}, so that an id may stand in two of them; name a table that none inherits from"
-        )));
-    }
-    if alone || (kind == "p" && id_kind == "uuid" && with_others) {
-        return Ok(None);
-    }
-    let fix = match kind {
-        "p" => format!(
-            "partition it by {id} and make a unique index on that column, or use a column of type uuid that a unique index holds together with the partition key"
-        ),
-        _ => format!("CREATE UNIQUE INDEX CONCURRENTLY ON {table} ({id})"),
-    };
-    Ok(Some(format!(
-        "nothing keeps the column {id} of {table} unique, and a row is settled by its id alone; {fix}"
-    )))
 }
 
 /// The statement that tells the last position drawn, or why the horizon can't be had.

@@ -304,6 +304,11 @@ impl Client {
         statistics.connects.load(Ordering::Relaxed)
     }
 
+    /// What the server calls itself, from its start to its end.
+    pub(crate) fn server_id(&self) -> String {
+        self.inner.nats.server_info().server_id
+    }
+
     /// Wakes at each loss and return of the connection.
     pub(crate) fn generation(&self) -> watch::Receiver<u64> {
         self.inner.generation.clone()

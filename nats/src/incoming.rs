@@ -103,12 +103,12 @@ impl Place {
     }
 }
 
-/// The status of a message that the server sends about a pull, `None` for a stream's message.
+/// The status of a message that the server sends about a pull, `None` for a stream's message: that
+/// has a place, whatever status its publisher wrote into its headers.
 pub(crate) fn status(message: &Message) -> Option<u16> {
-    message
-        .status
-        .map(|status| status.as_u16())
-        .filter(|&code| code != 200)
+    let code = message.status?.as_u16();
+    let place = message.reply.as_deref().and_then(Place::parse);
+    (code != 200 && place.is_none()).then_some(code)
 }
 
 #[cfg(test)]

@@ -34,6 +34,7 @@ pub use error::Error;
 pub use incoming::Incoming;
 pub use leases::{Epoch, Lease, LeaseError, Leases, Ownership};
 pub use publisher::{Outgoing, PubAck, PublishError, Publisher};
+pub use puller::unreadable::Unreadable;
 pub use puller::{PullConfig, Puller};
 pub use requests::{Request, Requests};
 pub use routes::{Put, RouteUpdate, RouteUpdates, Routes};

@@ -6,7 +6,9 @@
 //!
 //! What ends a pull early, and what follows:
 //! - the server's time limit, a size limit, a shutdown, a change of leader: pull again;
-//! - a new connection: what the server knew of the old one is gone, pull again at once;
+//! - a connection that a message may have cut, since async-nats can't read it: take such messages
+//!   off ([`Puller::keeping`]), then pull again;
+//! - a new connection otherwise: what the server knew of the old one is gone, pull again at once;
 //! - missed heartbeats, nobody serving the durable, the durable deleted: make sure that stream and
 //!   durable exist (making them anew if not) and pull again, with growing pauses while that fails.
 //!
@@ -14,7 +16,9 @@
 //! when it is cancelled, and even a caller that cancels it again and again gets on.
 
 pub(crate) mod feed;
+pub(crate) mod unreadable;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
@@ -26,6 +30,7 @@ use crate::error::Error;
 use crate::incoming::Incoming;
 use crate::topology;
 use feed::{Feed, Turn};
+use unreadable::{Keep, Look, Unreadable};
 
 /// How a [`Puller`] pulls.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,6 +65,7 @@ pub struct Puller {
     stream: String,
     durable: String,
     feed: Feed,
+    keep: Option<Keep>,
     repair: Option<tokio::task::JoinHandle<Result<(), Error>>>,
     pauses: Pauses,
     not_before: Option<Instant>,
@@ -83,10 +89,23 @@ impl Puller {
             stream: stream.to_owned(),
             durable: durable.to_owned(),
             feed: Feed::new(client, stream, durable, config),
+            keep: None,
             repair: None,
             pauses: Pauses::new(),
             not_before: None,
         }
+    }
+
+    /// Hands over messages that can't be read before they are deleted; without, they are only
+    /// logged. `keep` answers `false` where it can't take them now: it is asked again, and nothing
+    /// is pulled until it can. The same message may come more than once, and from several pullers.
+    #[must_use]
+    pub fn keeping<F>(mut self, keep: impl Fn(Vec<Unreadable>) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = bool> + Send + 'static,
+    {
+        self.keep = Some(Arc::new(move |unreadable| Box::pin(keep(unreadable))));
+        self
     }
 
     /// The next message, however long that takes and whatever happens to the server meanwhile.
@@ -103,6 +122,18 @@ impl Puller {
                 }
                 Turn::Alive => self.pauses.reset(),
                 Turn::Again => {}
+                Turn::Cut => {
+                    let look = Look {
+                        client: self.client.clone(),
+                        stream: self.stream.clone(),
+                        durable: self.durable.clone(),
+                        keep: self.keep.clone(),
+                    };
+                    self.repair = Some(tokio::spawn(async move {
+                        look.run().await;
+                        Ok(())
+                    }));
+                }
                 Turn::Refused(reason) => {
                     warn!(stream = %self.stream, durable = %self.durable, reason, "pull refused, pulling again");
                     self.wait_a_little();

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::api;
 use crate::client::Client;
@@ -46,19 +46,39 @@ impl Stored {
 /// # Errors
 /// Where the stream's leader can't be asked, or there is no such stream.
 pub async fn get(client: &Client, stream: &str, sequence: u64) -> Result<Option<Stored>, Error> {
+    let raw = read(client, stream, &json!({ "seq": sequence })).await?;
+    Ok(raw.map(|raw| raw.message))
+}
+
+/// A message and its header block, which is empty where it has none.
+pub(crate) struct Raw {
+    pub(crate) message: Stored,
+    pub(crate) headers: Vec<u8>,
+}
+
+/// Reads the message that `which` asks for; `None` where there is none.
+pub(crate) async fn read(
+    client: &Client,
+    stream: &str,
+    which: &Value,
+) -> Result<Option<Raw>, Error> {
     let request = format!("STREAM.MSG.GET.{stream}");
-    let answer = api::call::<Answer>(client, &request, &json!({ "seq": sequence })).await;
+    let answer = api::call::<Answer>(client, &request, which).await;
     let message = match answer {
         Ok(answer) => answer.message,
         Err(error) if error.code() == Some(crate::error::MESSAGE_NOT_FOUND) => return Ok(None),
         Err(error) => return Err(error),
     };
-    Ok(Some(Stored {
-        subject: message.subject,
-        sequence: message.seq,
-        stored_at: message.time,
-        payload: decoded(&request, message.data)?.into(),
-        headers: headers(&decoded(&request, message.hdrs)?),
+    let block = decoded(&request, message.hdrs)?;
+    Ok(Some(Raw {
+        message: Stored {
+            subject: message.subject,
+            sequence: message.seq,
+            stored_at: message.time,
+            payload: decoded(&request, message.data)?.into(),
+            headers: headers(&block),
+        },
+        headers: block,
     }))
 }
 

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::PullConfig;
+use super::unreadable::Cuts;
 use crate::client::Client;
 use crate::incoming::status;
 
@@ -27,6 +28,8 @@ pub(crate) enum Turn {
     Alive,
     /// Nothing was learnt.
     Again,
+    /// The connection was lost while messages were on their way, perhaps by one of them.
+    Cut,
     /// The server does not take this request, for a reason that may pass.
     Refused(String),
     /// Stream or durable may be gone.
@@ -39,6 +42,7 @@ pub(crate) struct Feed {
     next: String,
     config: PullConfig,
     inbox: Option<Inbox>,
+    cuts: Cuts,
     generation: watch::Receiver<u64>,
 }
 
@@ -73,6 +77,7 @@ impl Feed {
                 heartbeat,
             },
             inbox: None,
+            cuts: Cuts::new(client),
             generation: client.generation(),
         }
     }
@@ -93,7 +98,10 @@ impl Feed {
         let connects = self.client.connects();
         if inbox.connects != connects {
             inbox.connects = connects;
-            inbox.open = 0;
+            let open = std::mem::take(&mut inbox.open);
+            if open > 0 && self.cuts.note(&self.client) {
+                return Turn::Cut;
+            }
         }
         if inbox.open == 0
             && let Err(refused) = inbox.pull(&self.client, &self.next, &self.config).await

@@ -189,7 +189,7 @@ impl Running {
                     }
                 }
             }
-            Turn::Alive | Turn::Again => Step::Nothing,
+            Turn::Alive | Turn::Again | Turn::Cut => Step::Nothing,
             Turn::Refused(reason) => {
                 debug!(reason, "pull refused");
                 Step::Over("the pull was refused")

@@ -8,6 +8,8 @@ use hooklane_nats::{Client, Config, Incoming, Outgoing, Publisher, PullConfig, P
 use hooklane_proto::header::{self, Headers};
 use hooklane_testkit::Result;
 use hooklane_testkit::nats::Server;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
 /// For everything that should take moments.
@@ -97,4 +99,53 @@ pub(crate) fn number(incoming: &Incoming) -> u32 {
 /// The next message, which has to come in time.
 pub(crate) async fn next(puller: &mut Puller) -> Result<Incoming> {
     Ok(timeout(SOON, puller.next()).await?)
+}
+
+/// What no client library would send.
+pub(crate) struct Odd {
+    pub(crate) subject: Vec<u8>,
+    pub(crate) headers: &'static [u8],
+}
+
+/// One of each kind that can't be read.
+pub(crate) fn unreadable(subject: &str) -> Vec<Odd> {
+    let headers: [&[u8]; 3] = [
+        b"NATS/1.0\r\nX-Name: caf\xe9\r\n\r\n",
+        b"NATS/1.0\r\nno colon\r\n\r\n",
+        b"NATS/2.0\r\nA: b\r\n\r\n",
+    ];
+    let mut all: Vec<_> = headers
+        .into_iter()
+        .map(|headers| Odd {
+            subject: subject.as_bytes().to_vec(),
+            headers,
+        })
+        .collect();
+    all.push(Odd {
+        subject: [subject.as_bytes(), b"\xe9"].concat(),
+        headers: b"NATS/1.0\r\n\r\n",
+    });
+    all
+}
+
+/// Publishes byte by byte; returns once the server has read it.
+pub(crate) async fn publish_odd(url: &str, odd: &Odd, body: &str) -> Result<()> {
+    let address = url.trim_start_matches("nats://");
+    let mut stream = BufReader::new(TcpStream::connect(address).await?);
+    let (headers, all) = (odd.headers.len(), odd.headers.len() + body.len());
+    let mut bytes = b"CONNECT {\"verbose\":false,\"headers\":true}\r\nHPUB ".to_vec();
+    bytes.extend_from_slice(&odd.subject);
+    bytes.extend_from_slice(format!(" {headers} {all}\r\n").as_bytes());
+    bytes.extend_from_slice(odd.headers);
+    bytes.extend_from_slice(format!("{body}\r\nPING\r\n").as_bytes());
+    stream.write_all(&bytes).await?;
+    let answered = async {
+        let mut line = String::new();
+        while line.trim_end() != "PONG" {
+            line.clear();
+            stream.read_line(&mut line).await?;
+        }
+        Ok(())
+    };
+    timeout(SOON, answered).await?
 }

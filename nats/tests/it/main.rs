@@ -10,3 +10,4 @@ mod pull;
 mod routes;
 mod settle;
 mod topology;
+mod unreadable;

@@ -4,6 +4,9 @@
 //! can't be accepted comes again and again or holds up what is behind it. Its key, where the
 //! producer gave none, is when and where the stream stored it: both stay the same over
 //! redeliveries, and a stream that was made anew does not repeat them.
+//!
+//! A message that can't even be read ends the connection when it is delivered. The puller finds it
+//! and hands it over ([`crate::unreadable`]) before it pulls again.
 
 use std::time::Duration;
 
@@ -20,14 +23,14 @@ use tracing::debug;
 
 use crate::pace::Faults;
 use crate::publish::Lane;
-use crate::{Error, Parts, receipt, spans};
+use crate::{Error, Parts, receipt, spans, unreadable};
 
 /// How often the broker hears that messages are still in hand: well within the ack wait.
 const PROGRESS: Duration = Duration::from_secs(3);
 /// How long [`once`] waits for a message before it calls the stream empty.
 const EMPTY: Duration = Duration::from_secs(1);
 /// The content type of messages that name none.
-const JSON: &str = "application/json";
+pub(crate) const JSON: &str = "application/json";
 
 /// Messages in hand.
 #[derive(Default)]
@@ -90,11 +93,17 @@ fn puller(parts: &Parts) -> Puller {
         ..PullConfig::default()
     };
     Puller::new(
-        &parts.client,
+        &parts.intake_client,
         subject::INTAKE,
         subject::INTAKE_DURABLE,
         config,
     )
+    .keeping(unreadable::keep(parts))
+}
+
+/// When and where the stream stored a message, its time in nanoseconds.
+pub(crate) fn place(nanos: i64, sequence: u64) -> String {
+    format!("{nanos}:{sequence}")
 }
 
 /// A batch that begins with `first`, with whatever else comes soon.
@@ -189,7 +198,7 @@ impl Batch {
 fn offer(message: &Incoming) -> Offer {
     let (consumer, event_type) = parse_intake(&message.subject).unzip();
     let nanos = message.published.timestamp_nanos_opt().unwrap_or_default();
-    let place = format!("{nanos}:{}", message.stream_sequence);
+    let place = place(nanos, message.stream_sequence);
     let trace = message
         .header(header::TRACEPARENT)
         .and_then(|parent| TraceContext::parse(parent, message.header(header::TRACESTATE)));

@@ -21,6 +21,7 @@ mod publish;
 mod receipt;
 mod routes;
 mod spans;
+mod unreadable;
 
 use std::num::NonZeroU16;
 use std::time::Duration;
@@ -68,7 +69,6 @@ impl Error {
     }
 }
 
-/// Takes events in and publishes them, until it is told to stop.
 /// What one round did.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Once {
@@ -80,6 +80,7 @@ pub struct Once {
     pub led_elsewhere: Vec<String>,
 }
 
+/// Takes events in and publishes them, until it is told to stop.
 #[derive(Debug)]
 pub struct Service {
     parts: Parts,
@@ -92,6 +93,7 @@ pub(crate) struct Parts {
     pub(crate) settings: Settings,
     pub(crate) store: Store,
     pub(crate) client: Client,
+    pub(crate) intake_client: Client,
     pub(crate) publisher: Publisher,
     pub(crate) handle: Handle,
 }
@@ -121,11 +123,20 @@ impl Service {
                 config,
                 settings,
                 store,
+                intake_client: client.clone(),
                 client,
                 publisher,
                 handle: Handle::default(),
             },
         }
+    }
+
+    /// Reads `INTAKE` on a connection of its own. A message there that can't be read ends the
+    /// connection once, and what else runs in this process shall not notice.
+    #[must_use]
+    pub fn with_intake_client(mut self, client: Client) -> Self {
+        self.parts.intake_client = client;
+        self
     }
 
     /// A handle that tells what it has done.
@@ -189,6 +200,7 @@ impl Service {
     /// At the first fault of PostgreSQL or NATS. What was accepted before stays accepted.
     pub async fn run_once(self) -> Result<Once, Error> {
         let parts = self.parts;
+        let mut done = Once::default();
         routes::once(&parts).await?;
         for source in parts.sources() {
             let names = match outbox::once(&parts, &source).await? {
@@ -205,7 +217,6 @@ impl Service {
         Ok(done)
     }
 }
-        let mut done = Once::default();
 
 async fn overdue(cut: Option<tokio::time::Instant>) {
     match cut {

@@ -189,11 +189,13 @@ pub enum Reason {
     BadContentType,
     /// The database refuses to keep it.
     Refused,
+    /// It came as a message that can't be delivered: its headers or its subject are malformed.
+    Unreadable,
 }
 
 impl Reason {
     /// Every reason.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Conflict,
         Self::UnknownConsumer,
         Self::UnknownEventType,
@@ -204,6 +206,7 @@ impl Reason {
         Self::BadKey,
         Self::BadContentType,
         Self::Refused,
+        Self::Unreadable,
     ];
 
     /// The name in the ledger, in output and in receipts.
@@ -220,6 +223,7 @@ impl Reason {
             Self::BadKey => "bad_key",
             Self::BadContentType => "bad_content_type",
             Self::Refused => "refused",
+            Self::Unreadable => "unreadable",
         }
     }
 

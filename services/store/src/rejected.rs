@@ -14,7 +14,7 @@ use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 
-use crate::accept::{Outcome, Reason};
+use crate::accept::{Outcome, Reason, Rejection};
 use crate::intake::{Offer, Payload};
 use crate::{Error, Store};
 
@@ -194,6 +194,21 @@ impl Store {
             (row.source, standing, row.reason, row.count)
         });
         Ok(counts.collect())
+    }
+
+    /// Sets aside events that can't even be offered, in one transaction. One that is there already
+    /// is written over, so trying again is harmless.
+    ///
+    /// # Errors
+    /// Where the database can't be reached or fails.
+    pub async fn refuse(&self, refused: &[(Offer, Rejection)]) -> Result<(), Error> {
+        let mut rows = Rows::default();
+        for (offer, rejection) in refused {
+            rows.push(offer, rejection.reason, &rejection.detail);
+        }
+        let conn = self.pool().acquire().await;
+        let mut conn = conn.map_err(Error::doing("setting events aside"))?;
+        rows.insert(&mut conn, Duration::ZERO).await
     }
 
     /// Asks for another try of the events meant, which the relay makes at once.

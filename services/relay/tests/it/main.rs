@@ -20,4 +20,5 @@ mod bench;
 mod intake;
 mod outbox;
 mod routes;
+mod unreadable;
 mod wire;

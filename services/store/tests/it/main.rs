@@ -5,6 +5,7 @@
 mod accept;
 mod audit;
 mod consumer;
+mod endpoint;
 mod ledger;
 mod outbox;
 mod sql;

@@ -149,9 +149,13 @@ async fn until_told(
         verify_keys(&store, &keys).await?;
         let client = connect_nats(&config, &store).await?;
         topology::ensure(&client).await?;
-        Ok::<_, Failure>((store, keys, client))
+        let intake = match role.runs(Role::Relay) && config.relay.intake.enabled {
+            true => connect_nats(&config, &store).await?,
+            false => client.clone(),
+        };
+        Ok::<_, Failure>((store, keys, client, intake))
     };
-    let (store, keys, client) = tokio::select! {
+    let (store, keys, client, intake) = tokio::select! {
         started = starting => started?,
         () = shutdown.cancelled() => return Ok(()),
     };
@@ -170,6 +174,7 @@ async fn until_told(
         config,
         store: store.clone(),
         client: client.clone(),
+        intake: intake.clone(),
         keys,
     };
     services::start(&mut supervisor, parts, role)?;
@@ -177,7 +182,7 @@ async fn until_told(
     let outcome = supervisor.run(STOP_WITHIN).await;
     // What was published last is on its way when this returns; a broker that is gone is no fault
     // of the end.
-    let _ = client.flush().await;
+    let _ = tokio::join!(client.flush(), intake.flush());
     store.close().await;
     outcome
 }

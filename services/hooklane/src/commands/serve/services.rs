@@ -19,6 +19,8 @@ pub(super) struct Parts {
     pub(super) config: Config,
     pub(super) store: Store,
     pub(super) client: Client,
+    /// For `INTAKE` alone: a message there that can't be read ends its connection.
+    pub(super) intake: Client,
     pub(super) keys: Arc<MasterKeys>,
 }
 
@@ -31,6 +33,7 @@ pub(super) fn start(supervisor: &mut Supervisor, parts: Parts, role: Role) -> Re
         config,
         store,
         client,
+        intake,
         keys,
     } = parts;
     let relay = relay(&config);
@@ -65,7 +68,7 @@ pub(super) fn start(supervisor: &mut Supervisor, parts: Parts, role: Role) -> Re
         supervisor.start("scheduler", |shutdown| run(scheduler.run(shutdown)));
     }
     if role.runs(Role::Relay) {
-        let relay = hooklane_relay::Service::new(relay, store, client);
+        let relay = hooklane_relay::Service::new(relay, store, client).with_intake_client(intake);
         supervisor.start("relay", |shutdown| run(relay.run(shutdown)));
     }
     Ok(())

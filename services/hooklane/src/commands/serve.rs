@@ -14,6 +14,7 @@ use hooklane_local::Stack;
 use hooklane_nats::topology;
 use hooklane_store::Store;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::info;
 
 use crate::config::{Config, Section};
@@ -159,16 +160,15 @@ async fn until_told(
         started = starting => started?,
         () = shutdown.cancelled() => return Ok(()),
     };
+    // Until this returns, however long stopping takes.
+    let _health = listener.map(|listener| {
+        info!(address = %address, "serving health");
+        let health = health::serve(listener, store.clone(), client.clone(), shutdown.clone());
+        AbortOnDropHandle::new(tokio::spawn(health))
+    });
     let mut supervisor = Supervisor::new(shutdown);
     if let Some(stack) = local {
         supervisor.start("local servers", |shutdown| local::watch(stack, shutdown));
-    }
-    if let Some(listener) = listener {
-        info!(address = %address, "serving health");
-        let (store, client) = (store.clone(), client.clone());
-        supervisor.start("health", |shutdown| {
-            health::serve(listener, store, client, shutdown)
-        });
     }
     let parts = Parts {
         config,

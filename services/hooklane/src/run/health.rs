@@ -18,6 +18,7 @@ use hooklane_store::Store;
 use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use tracing::error;
 
 use crate::config::Health;
 use crate::failure::Failure;
@@ -67,30 +68,24 @@ pub(crate) async fn bind(config: &Health) -> Result<Option<TcpListener>, Failure
     Ok(Some(listener))
 }
 
-/// Serves health until `shutdown`.
-///
-/// # Errors
-/// Where the listener fails.
+/// Serves health until dropped: a process that stops still says so. `shutdown` is that it does.
 pub(crate) async fn serve(
     listener: TcpListener,
     store: Store,
     client: Client,
     shutdown: CancellationToken,
-) -> Result<(), Failure> {
+) {
     let parts = Parts {
         store,
         client,
-        shutdown: shutdown.clone(),
+        shutdown,
     };
     let router = Router::new()
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .with_state(parts);
-    // A kept-alive connection must not hold up the end: the listener is simply dropped.
-    tokio::select! {
-        served = axum::serve(listener, router) => served
-            .map_err(|error| Failure::internal(format!("the listener failed: {error}"))),
-        () = shutdown.cancelled() => Ok(()),
+    if let Err(error) = axum::serve(listener, router).await {
+        error!(%error, "health is not served any more");
     }
 }
 

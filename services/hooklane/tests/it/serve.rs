@@ -150,6 +150,13 @@ async fn attempts_in_flight_are_cut_within_the_time_to_stop() {
     receiver.wait_for(1, BUDGET).await.unwrap();
     let before = Instant::now();
     up.signal("TERM");
+    until("health to say that it stops", BUDGET, || async {
+        let answer = http(&health, "/readyz").await;
+        answer.is_some_and(|(status, body)| status == 503 && body.contains(r#""stopping":true"#))
+    })
+    .await
+    .unwrap();
+    assert_eq!(http(&health, "/livez").await.unwrap().0, 200);
     let ended = up.wait(BUDGET).await;
     assert_eq!(ended.code, 0, "{}", ended.log);
     assert!(
@@ -286,18 +293,11 @@ async fn one_round_of_the_relay_takes_what_is_there() {
         (&1.into(), &1.into()),
         "{done}"
     );
-    assert_eq!(status_of(&bench, &id).await, "received");
-    assert_eq!(bench.json(&["relay", "--once"])["accepted"], 0);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn up_local_brings_its_own_servers_and_keeps_its_data() {
-    let mut bench = Bench::bare();
     assert_eq!(
         (&done["read"], &done["led_elsewhere"]),
         (&json!(["main", "operational"]), &json!([])),
     );
-    bench.with_tools();
+    assert_eq!(status_of(&bench, &id).await, "received");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -315,6 +315,13 @@ async fn one_round_beside_a_running_relay_leaves_its_outboxes_to_it() {
     assert!(text.contains("no configured outbox was read"), "{text}");
     up.signal("TERM");
     assert_eq!(up.wait(BUDGET).await.code, 0);
+    assert_eq!(bench.json(&["relay", "--once"])["accepted"], 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn up_local_brings_its_own_servers_and_keeps_its_data() {
+    let mut bench = Bench::bare();
+    bench.with_tools();
     let health = free_address();
     bench.set("HOOKLANE__HEALTH__LISTEN", health.as_str());
     let receiver = Receiver::start().await.unwrap();

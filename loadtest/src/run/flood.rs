@@ -67,6 +67,6 @@ fn goals(shape: Shape, phase: &Phase) -> Vec<Goal> {
         }],
         Shape::Fanout10 | Shape::Steady | Shape::Hanging | Shape::Backlog | Shape::Wipe => {
             Vec::new()
-        },
+        }
     }
 }

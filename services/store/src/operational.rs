@@ -4,10 +4,10 @@
 //! Owns what such an event says and its row. A row is written in the transaction of what happened,
 //! into a table that the relay reads like any outbox ([`source`]), so that none is lost and none
 //! tells of what was rolled back. Nobody else may write to the consumer or use the event types
-//! below [`PREFIX`]: acceptance asks [`refusal`].
+//! below [`PREFIX`]: acceptance asks `refusal`.
 //!
 //! Events about the built-in consumer's own endpoints and deliveries are not written: an operator's
-//! endpoint that fails would otherwise bring ever more of them. Every row goes through [`write`],
+//! endpoint that fails would otherwise bring ever more of them. Every row goes through `write`,
 //! which sees to that.
 //!
 //! An event is sent as `{"type": …, "timestamp": …, "data": {…}}`. It holds ids, states and counts,

@@ -31,12 +31,14 @@ impl Answer {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// The error as JSON.
+    /// The error as JSON. Lines of the log may stand on either side of it.
     pub(crate) fn error(&self) -> Value {
-        let line = self.stderr.lines().last().unwrap_or_default();
-        let value: Value =
-            serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {self:?}"));
-        value["error"].clone()
+        let values = self.stderr.lines().map(serde_json::from_str::<Value>);
+        let errors = values.filter_map(|value| value.ok()?.get("error").cloned());
+        errors
+            .filter(Value::is_object)
+            .next_back()
+            .unwrap_or_else(|| panic!("no error in {self:?}"))
     }
 }
 

@@ -237,6 +237,14 @@ mod tests {
             let answer = request(&plan, &url, 3, SECRET).send().await.unwrap();
             assert_eq!(answer.status(), 200);
         }
+        // An answer is logged when it is on its way.
+        let logged = async {
+            while receiver.log().len() < 2 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let budget = Duration::from_secs(10);
+        tokio::time::timeout(budget, logged).await.unwrap();
         let slots: Vec<u32> = receiver.log().iter().map(|seen| seen.slot).collect();
         assert_eq!(slots, [6, 7]);
         let counters = receiver.counters();

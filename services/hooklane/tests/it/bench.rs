@@ -34,10 +34,9 @@ impl Answer {
     /// The error as JSON. Lines of the log may stand on either side of it.
     pub(crate) fn error(&self) -> Value {
         let values = self.stderr.lines().map(serde_json::from_str::<Value>);
-        let errors = values.filter_map(|value| value.ok()?.get("error").cloned());
+        let mut errors = values.filter_map(|value| value.ok()?.get("error").cloned());
         errors
-            .filter(Value::is_object)
-            .next_back()
+            .rfind(Value::is_object)
             .unwrap_or_else(|| panic!("no error in {self:?}"))
     }
 }

@@ -227,6 +227,18 @@ mod tests {
         hooklane_core::tls::install_provider();
     }
 
+    /// Waits until `requests` are in the log: an answer is logged when it is on
+    /// its way, so the client may hold it earlier.
+    async fn wait_logged(receiver: &Receiver, requests: usize) {
+        let logged = async {
+            while receiver.log().len() < requests {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let budget = Duration::from_secs(10);
+        tokio::time::timeout(budget, logged).await.unwrap();
+    }
+
     #[tokio::test]
     async fn requests_are_logged_with_their_place_and_verified() {
         install_provider();
@@ -237,14 +249,7 @@ mod tests {
             let answer = request(&plan, &url, 3, SECRET).send().await.unwrap();
             assert_eq!(answer.status(), 200);
         }
-        // An answer is logged when it is on its way.
-        let logged = async {
-            while receiver.log().len() < 2 {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        };
-        let budget = Duration::from_secs(10);
-        tokio::time::timeout(budget, logged).await.unwrap();
+        wait_logged(&receiver, 2).await;
         let slots: Vec<u32> = receiver.log().iter().map(|seen| seen.slot).collect();
         assert_eq!(slots, [6, 7]);
         let counters = receiver.counters();
@@ -289,6 +294,7 @@ mod tests {
         }
         receiver.behave(0, Behaviour::Answer(204));
         assert_eq!(waits.await.unwrap().unwrap().status(), 204);
+        wait_logged(&receiver, 2).await;
         let mut ends: Vec<(u32, u16)> = receiver
             .log()
             .iter()

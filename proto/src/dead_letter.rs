@@ -93,14 +93,7 @@ impl DeadLetter {
             message,
             endpoint,
         } = self.key;
-        headers.push(
-            header::MSG_ID,
-            format!(
-                "{message}:{}:{endpoint}:{}",
-                accepted_at.timestamp_micros(),
-                self.series
-            ),
-        );
+        headers.push(header::MSG_ID, self.key.nth(self.series));
         headers.push(header::REASON, one_line(&self.reason));
         if let Some(status) = self.last_status {
             headers.push(header::LAST_STATUS, status.to_string());
@@ -134,14 +127,9 @@ impl DeadLetter {
         payload: Bytes,
     ) -> Result<Self, HeaderError> {
         let r = Reader(header);
-        let consumer = subject.split('.').nth(1).unwrap_or_default();
         Ok(Self {
-            key: DeliveryKey {
-                accepted_at: r.time(header::ACCEPTED_AT)?,
-                message: r.parsed(header::MESSAGE)?,
-                endpoint: r.parsed(header::ENDPOINT)?,
-            },
-            consumer: ConsumerId::new(consumer).map_err(|_| header::invalid("subject", subject))?,
+            key: DeliveryKey::read(&r)?,
+            consumer: header::consumer(subject, 1)?,
             event_type: r.parsed(header::EVENT_TYPE)?,
             content_type: r.text(header::CONTENT_TYPE)?.to_owned(),
             series: r.parsed(header::SERIES)?,

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use crate::event::{Event, Target};
 use crate::header::{self, HeaderError, Headers, Reader};
@@ -23,6 +24,39 @@ pub struct DeliveryKey {
     pub message: MessageId,
     /// The endpoint.
     pub endpoint: EndpointId,
+}
+
+impl DeliveryKey {
+    /// The key of a row.
+    #[must_use]
+    pub fn from_uuids(accepted_at: DateTime<Utc>, message: Uuid, endpoint: Uuid) -> Self {
+        Self {
+            accepted_at,
+            message: MessageId::from_uuid(message),
+            endpoint: EndpointId::from_uuid(endpoint),
+        }
+    }
+
+    /// What the broker knows the `n`-th of something of this delivery by.
+    pub(crate) fn nth(&self, n: i32) -> String {
+        let Self {
+            accepted_at,
+            message,
+            endpoint,
+        } = self;
+        let accepted_at = accepted_at.timestamp_micros();
+        format!("{message}:{accepted_at}:{endpoint}:{n}")
+    }
+
+    pub(crate) fn read<'a, F: Fn(&str) -> Option<&'a str>>(
+        r: &Reader<F>,
+    ) -> Result<Self, HeaderError> {
+        Ok(Self {
+            accepted_at: r.time(header::ACCEPTED_AT)?,
+            message: r.parsed(header::MESSAGE)?,
+            endpoint: r.parsed(header::ENDPOINT)?,
+        })
+    }
 }
 
 /// A drive: one trip of a delivery through the broker, for one attempt.
@@ -99,14 +133,7 @@ impl Delivery {
             message,
             endpoint,
         } = self.key;
-        headers.push(
-            header::MSG_ID,
-            format!(
-                "{message}:{}:{endpoint}:{}",
-                accepted_at.timestamp_micros(),
-                self.drive
-            ),
-        );
+        headers.push(header::MSG_ID, self.key.nth(self.drive));
         headers.push(header::MESSAGE, message.to_string());
         headers.push(header::ENDPOINT, endpoint.to_string());
         headers.push(header::EVENT_TYPE, self.event_type.as_str());
@@ -135,14 +162,9 @@ impl Delivery {
         payload: Bytes,
     ) -> Result<Self, HeaderError> {
         let r = Reader(header);
-        let consumer = subject.split('.').nth(2).unwrap_or_default();
         Ok(Self {
-            key: DeliveryKey {
-                accepted_at: r.time(header::ACCEPTED_AT)?,
-                message: r.parsed(header::MESSAGE)?,
-                endpoint: r.parsed(header::ENDPOINT)?,
-            },
-            consumer: ConsumerId::new(consumer).map_err(|_| header::invalid("subject", subject))?,
+            key: DeliveryKey::read(&r)?,
+            consumer: header::consumer(subject, 2)?,
             event_type: r.parsed(header::EVENT_TYPE)?,
             content_type: r.text(header::CONTENT_TYPE)?.to_owned(),
             series: r.parsed(header::SERIES)?,

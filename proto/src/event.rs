@@ -112,10 +112,9 @@ impl Event {
         payload: Bytes,
     ) -> Result<Self, HeaderError> {
         let r = Reader(header);
-        let consumer = subject.split('.').nth(2).unwrap_or_default();
         Ok(Self {
             message: r.parsed(header::MESSAGE)?,
-            consumer: ConsumerId::new(consumer).map_err(|_| header::invalid("subject", subject))?,
+            consumer: header::consumer(subject, 2)?,
             event_type: r.parsed(header::EVENT_TYPE)?,
             content_type: r.text(header::CONTENT_TYPE)?.to_owned(),
             accepted_at: r.time(header::ACCEPTED_AT)?,

@@ -2,6 +2,7 @@
 //!
 //! Own names start with `Hooklane-`; deduplication uses `Nats-Msg-Id`, traces `traceparent`.
 
+use crate::token::ConsumerId;
 use crate::trace::TraceContext;
 
 /// The broker's deduplication id.
@@ -156,6 +157,12 @@ impl<'a, F: Fn(&str) -> Option<&'a str>> Reader<F> {
     pub(crate) fn trace(&self) -> Option<TraceContext> {
         TraceContext::parse((self.0)(TRACEPARENT)?, (self.0)(TRACESTATE))
     }
+}
+
+/// The consumer that a subject names in its `at`-th token, from 0.
+pub(crate) fn consumer(subject: &str, at: usize) -> Result<ConsumerId, HeaderError> {
+    let token = subject.split('.').nth(at).unwrap_or_default();
+    ConsumerId::new(token).map_err(|_| invalid("subject", subject))
 }
 
 pub(crate) fn invalid(name: &'static str, value: &str) -> HeaderError {

@@ -92,11 +92,7 @@ impl Row {
         let doing = "reading a delivery";
         let status: DeliveryStatus = status.parse().map_err(Fault::unreadable(doing))?;
         Ok(Delivery {
-            key: DeliveryKey {
-                accepted_at,
-                message: MessageId::from_uuid(message_id),
-                endpoint: EndpointId::from_uuid(endpoint_id),
-            },
+            key: DeliveryKey::from_uuids(accepted_at, message_id, endpoint_id),
             consumer: ConsumerId::new(&consumer_id).map_err(Fault::unreadable(doing))?,
             status,
             series,
@@ -157,14 +153,9 @@ pub async fn cancel(
     if cancelled.is_empty() {
         return Err(none_open(store, &accepted, message, endpoint).await?);
     }
-    let key = |row: (DateTime<Utc>, Uuid, Uuid)| DeliveryKey {
-        accepted_at: row.0,
-        message: MessageId::from_uuid(row.1),
-        endpoint: EndpointId::from_uuid(row.2),
-    };
     Ok(cancelled
         .into_iter()
-        .map(|row| key((row.accepted_at, row.message_id, row.endpoint_id)))
+        .map(|row| DeliveryKey::from_uuids(row.accepted_at, row.message_id, row.endpoint_id))
         .collect())
 }
 

@@ -118,11 +118,7 @@ impl Store {
             .into_iter()
             .map(|row| {
                 Event::exhausted(&Failed {
-                    key: DeliveryKey {
-                        accepted_at: row.accepted_at,
-                        message: MessageId::from_uuid(row.message_id),
-                        endpoint: EndpointId::from_uuid(row.endpoint_id),
-                    },
+                    key: DeliveryKey::from_uuids(row.accepted_at, row.message_id, row.endpoint_id),
                     consumer: row.consumer_id,
                     series: row.series,
                     attempts: row.attempt_count,
@@ -193,11 +189,7 @@ impl Row {
             }
         };
         Some(Delivery {
-            key: DeliveryKey {
-                accepted_at,
-                message: MessageId::from_uuid(message_id),
-                endpoint: EndpointId::from_uuid(endpoint_id),
-            },
+            key: DeliveryKey::from_uuids(accepted_at, message_id, endpoint_id),
             consumer,
             event_type,
             content_type,

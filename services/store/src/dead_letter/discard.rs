@@ -1,7 +1,6 @@
 //! Discarding: somebody looked at a dead letter and wants no more of it.
 
 use hooklane_proto::delivery::DeliveryKey;
-use hooklane_proto::id::{EndpointId, MessageId};
 
 use super::{Columns, Filed, Series};
 use crate::{Error, Store};
@@ -42,11 +41,7 @@ impl Store {
             .map_err(Error::doing("committing discarded dead letters"))?;
         let discarded = rows.into_iter().map(|row| {
             let series = Series {
-                key: DeliveryKey {
-                    accepted_at: row.accepted_at,
-                    message: MessageId::from_uuid(row.message_id),
-                    endpoint: EndpointId::from_uuid(row.endpoint_id),
-                },
+                key: DeliveryKey::from_uuids(row.accepted_at, row.message_id, row.endpoint_id),
                 series: row.series,
             };
             (series, Filed::read(row.dead_letter, row.dead_lettered_at))

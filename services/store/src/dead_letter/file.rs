@@ -6,7 +6,6 @@
 use chrono::{DateTime, Utc};
 use hooklane_proto::dead_letter::DeadLetter;
 use hooklane_proto::delivery::DeliveryKey;
-use hooklane_proto::id::{EndpointId, MessageId};
 
 use super::row::Row;
 use super::{Columns, Series};
@@ -147,11 +146,7 @@ impl Store {
             }
             marked.first += 1;
             events.push(Event::dead_lettered(&Failed {
-                key: DeliveryKey {
-                    accepted_at: row.accepted_at,
-                    message: MessageId::from_uuid(row.message_id),
-                    endpoint: EndpointId::from_uuid(row.endpoint_id),
-                },
+                key: DeliveryKey::from_uuids(row.accepted_at, row.message_id, row.endpoint_id),
                 consumer: row.consumer_id,
                 series: row.series,
                 attempts: row.attempt_count,

@@ -155,43 +155,20 @@ impl Store {
             .execute(&mut *tx)
             .await
             .map_err(Fault::doing(doing))?;
+        // Which way an index is read is part of the statement.
+        macro_rules! page {
+            ($file:literal) => {
+                sqlx::query_file_as!(
+                    ListedRow, $file, consumer, endpoint, event_type, reason, since, until, at,
+                    message, of, limit,
+                )
+                .fetch_all(&mut *tx)
+                .await
+            };
+        }
         let rows = match order {
-            Order::NewestFirst => {
-                sqlx::query_file_as!(
-                    ListedRow,
-                    "src/dead_letter/newest.sql",
-                    consumer,
-                    endpoint,
-                    event_type,
-                    reason,
-                    since,
-                    until,
-                    at,
-                    message,
-                    of,
-                    limit,
-                )
-                .fetch_all(&mut *tx)
-                .await
-            }
-            Order::OldestFirst => {
-                sqlx::query_file_as!(
-                    ListedRow,
-                    "src/dead_letter/oldest.sql",
-                    consumer,
-                    endpoint,
-                    event_type,
-                    reason,
-                    since,
-                    until,
-                    at,
-                    message,
-                    of,
-                    limit,
-                )
-                .fetch_all(&mut *tx)
-                .await
-            }
+            Order::NewestFirst => page!("src/dead_letter/newest.sql"),
+            Order::OldestFirst => page!("src/dead_letter/oldest.sql"),
         };
         let rows = rows.map_err(Fault::doing(doing))?;
         tx.rollback().await.map_err(Fault::doing(doing))?;
@@ -258,10 +235,7 @@ impl Store {
         let mut letters = std::collections::HashMap::with_capacity(rows.len());
         for row in rows {
             let key = row.series();
-            let letter = row.letter().map_err(|fault| Fault::Unreadable {
-                doing,
-                problem: fault.to_string(),
-            })?;
+            let letter = row.letter().map_err(Fault::unreadable(doing))?;
             letters.insert(key, letter);
         }
         Ok(series
@@ -321,17 +295,11 @@ impl ListedRow {
         } = self;
         Ok(Listed {
             series: Series {
-                key: DeliveryKey {
-                    accepted_at,
-                    message: MessageId::from_uuid(message_id),
-                    endpoint: EndpointId::from_uuid(endpoint_id),
-                },
+                key: DeliveryKey::from_uuids(accepted_at, message_id, endpoint_id),
                 series,
             },
-            consumer: ConsumerId::new(&consumer_id).map_err(|fault| Fault::Unreadable {
-                doing: "reading a dead letter",
-                problem: fault.to_string(),
-            })?,
+            consumer: ConsumerId::new(&consumer_id)
+                .map_err(Fault::unreadable("reading a dead letter"))?,
             event_type,
             attempts: attempt_count,
             reason: failure_reason.unwrap_or_else(|| "failed".to_owned()),

@@ -12,7 +12,6 @@ use std::time::Duration;
 use chrono::{DateTime, Days, NaiveTime, TimeDelta, Utc};
 use hooklane_core::rules::merge::DeliveryStatus;
 use hooklane_proto::delivery::DeliveryKey;
-use hooklane_proto::id::{EndpointId, MessageId};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
@@ -99,6 +98,27 @@ impl fmt::Display for Refusal {
 /// done.
 pub type Outcome = Result<Option<Filed>, Refusal>;
 
+/// The rows that a replay is about, locked or not.
+macro_rules! rows {
+    ($columns:ident, $lock:literal) => {
+        sqlx::query_as!(
+            Row,
+            r#"SELECT d.accepted_at, d.message_id, d.endpoint_id, d.series, d.status::text AS "status!",
+                      e.state::text AS "state!", d.dead_letter, d.dead_lettered_at,
+                      statement_timestamp() AS "now!"
+                 FROM unnest($1::timestamptz[], $2::uuid[], $3::uuid[])
+                      AS r (accepted_at, message_id, endpoint_id)
+                 JOIN hooklane.deliveries d ON d.accepted_at = r.accepted_at
+                  AND d.message_id = r.message_id AND d.endpoint_id = r.endpoint_id
+                 JOIN hooklane.endpoints e ON e.id = d.endpoint_id "#
+                + $lock,
+            &$columns.accepted_at,
+            &$columns.message,
+            &$columns.endpoint,
+        )
+    };
+}
+
 impl Store {
     /// Opens a new series for each of these deliveries that has ended in the one named. Answers in
     /// their order.
@@ -110,24 +130,10 @@ impl Store {
     pub async fn replay(&self, series: &[Series], terms: Terms) -> Result<Vec<Outcome>, Error> {
         let columns = Columns::of(series.iter().copied());
         let mut tx = self.begin_probing().await?;
-        let rows = sqlx::query_as!(
-            Row,
-            r#"SELECT d.accepted_at, d.message_id, d.endpoint_id, d.series, d.status::text AS "status!",
-                      e.state::text AS "state!", d.dead_letter, d.dead_lettered_at,
-                      statement_timestamp() AS "now!"
-                 FROM unnest($1::timestamptz[], $2::uuid[], $3::uuid[])
-                      AS r (accepted_at, message_id, endpoint_id)
-                 JOIN hooklane.deliveries d ON d.accepted_at = r.accepted_at
-                  AND d.message_id = r.message_id AND d.endpoint_id = r.endpoint_id
-                 JOIN hooklane.endpoints e ON e.id = d.endpoint_id
-                  FOR UPDATE OF d"#,
-            &columns.accepted_at,
-            &columns.message,
-            &columns.endpoint,
-        )
-        .fetch_all(&mut *tx)
-        .await
-        .map_err(Error::doing("locking deliveries for a replay"))?;
+        let rows = rows!(columns, "FOR UPDATE OF d")
+            .fetch_all(&mut *tx)
+            .await
+            .map_err(Error::doing("locking deliveries for a replay"))?;
         let outcomes = outcomes(series, rows, terms)?;
         let allowed = series
             .iter()
@@ -149,23 +155,10 @@ impl Store {
         let doing = "looking at deliveries to replay";
         let columns = Columns::of(series.iter().copied());
         let mut tx = self.begin_probing().await?;
-        let rows = sqlx::query_as!(
-            Row,
-            r#"SELECT d.accepted_at, d.message_id, d.endpoint_id, d.series, d.status::text AS "status!",
-                      e.state::text AS "state!", d.dead_letter, d.dead_lettered_at,
-                      statement_timestamp() AS "now!"
-                 FROM unnest($1::timestamptz[], $2::uuid[], $3::uuid[])
-                      AS r (accepted_at, message_id, endpoint_id)
-                 JOIN hooklane.deliveries d ON d.accepted_at = r.accepted_at
-                  AND d.message_id = r.message_id AND d.endpoint_id = r.endpoint_id
-                 JOIN hooklane.endpoints e ON e.id = d.endpoint_id"#,
-            &columns.accepted_at,
-            &columns.message,
-            &columns.endpoint,
-        )
-        .fetch_all(&mut *tx)
-        .await
-        .map_err(Error::doing(doing))?;
+        let rows = rows!(columns, "")
+            .fetch_all(&mut *tx)
+            .await
+            .map_err(Error::doing(doing))?;
         tx.rollback().await.map_err(Error::doing(doing))?;
         outcomes(series, rows, terms)
     }
@@ -221,16 +214,11 @@ struct Row {
 fn outcomes(asked: &[Series], rows: Vec<Row>, terms: Terms) -> Result<Vec<Outcome>, Error> {
     let mut found: HashMap<DeliveryKey, (i32, Outcome)> = HashMap::with_capacity(rows.len());
     for row in rows {
-        let key = DeliveryKey {
-            accepted_at: row.accepted_at,
-            message: MessageId::from_uuid(row.message_id),
-            endpoint: EndpointId::from_uuid(row.endpoint_id),
-        };
-        let status = row.status.parse::<DeliveryStatus>();
-        let status = status.map_err(|fault| Error::Unreadable {
-            doing: "reading a delivery",
-            problem: fault.to_string(),
-        })?;
+        let key = DeliveryKey::from_uuids(row.accepted_at, row.message_id, row.endpoint_id);
+        let status: DeliveryStatus = row
+            .status
+            .parse()
+            .map_err(Error::unreadable("reading a delivery"))?;
         let outcome = match refusal(status, &row.state, row.accepted_at, row.now, terms) {
             Some(refusal) => Err(refusal),
             None => Ok(Filed::read(row.dead_letter, row.dead_lettered_at)),

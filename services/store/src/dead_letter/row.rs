@@ -3,7 +3,6 @@
 use chrono::{DateTime, Utc};
 use hooklane_proto::dead_letter::DeadLetter;
 use hooklane_proto::delivery::DeliveryKey;
-use hooklane_proto::id::{EndpointId, MessageId};
 use hooklane_proto::token::{ConsumerId, EventType, InvalidToken};
 use hooklane_proto::trace::TraceContext;
 use uuid::Uuid;
@@ -32,11 +31,7 @@ pub(super) struct Row {
 impl Row {
     pub(super) fn series(&self) -> Series {
         Series {
-            key: DeliveryKey {
-                accepted_at: self.accepted_at,
-                message: MessageId::from_uuid(self.message_id),
-                endpoint: EndpointId::from_uuid(self.endpoint_id),
-            },
+            key: DeliveryKey::from_uuids(self.accepted_at, self.message_id, self.endpoint_id),
             series: self.series,
         }
     }

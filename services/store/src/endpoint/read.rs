@@ -93,10 +93,7 @@ impl Row {
 }
 
 fn unreadable(problem: impl std::fmt::Display) -> Fault {
-    Fault::Unreadable {
-        doing: "reading an endpoint",
-        problem: problem.to_string(),
-    }
+    Fault::unreadable("reading an endpoint")(problem)
 }
 
 pub(crate) fn state_of(text: &str) -> Result<State, Fault> {
@@ -112,24 +109,31 @@ pub(crate) fn state_of(text: &str) -> Result<State, Fault> {
     .ok_or_else(|| unreadable(format_args!("`{text}` is no state")))
 }
 
+/// Endpoints with their health: those that the rest of the statement names.
+macro_rules! rows {
+    ($rest:literal, $($arg:expr),+ $(,)?) => {
+        sqlx::query_as!(
+            Row,
+            r#"SELECT e.id, consumer_id, url, description, filters, rate, burst, concurrency, timeout_ms,
+                      headers IS NOT NULL AS "has_headers!", state::text AS "state!", auto_disable,
+                      coalesce(h.consecutive_failures, 0) AS "consecutive_failures!",
+                      h.failing_since AS "failing_since?", h.hour AS "hour?",
+                      coalesce(h.hourly, '{}') AS "hourly!", clock_timestamp() AS "now!",
+                      held_until, version, coalesce(routed_version = version, false) AS "routed!",
+                      created_at, updated_at
+                 FROM hooklane.endpoints e LEFT JOIN hooklane.endpoint_health h ON h.endpoint_id = e.id "#
+                + $rest,
+            $($arg),+
+        )
+    };
+}
+
 /// The endpoint, locked against other changes until the transaction ends.
 pub(super) async fn lock(conn: &mut PgConnection, id: EndpointId) -> Result<Endpoint, Error> {
-    let row = sqlx::query_as!(
-        Row,
-        r#"SELECT e.id, consumer_id, url, description, filters, rate, burst, concurrency, timeout_ms,
-                  headers IS NOT NULL AS "has_headers!", state::text AS "state!", auto_disable,
-                  coalesce(h.consecutive_failures, 0) AS "consecutive_failures!",
-                  h.failing_since AS "failing_since?", h.hour AS "hour?",
-                  coalesce(h.hourly, '{}') AS "hourly!", clock_timestamp() AS "now!",
-                  held_until, version, coalesce(routed_version = version, false) AS "routed!",
-                  created_at, updated_at
-             FROM hooklane.endpoints e LEFT JOIN hooklane.endpoint_health h ON h.endpoint_id = e.id
-            WHERE e.id = $1 FOR NO KEY UPDATE OF e"#,
-        id.uuid(),
-    )
-    .fetch_optional(conn)
-    .await
-    .map_err(Fault::doing("reading an endpoint"))?;
+    let row = rows!("WHERE e.id = $1 FOR NO KEY UPDATE OF e", id.uuid())
+        .fetch_optional(conn)
+        .await
+        .map_err(Fault::doing("reading an endpoint"))?;
     let row = row.ok_or_else(|| Error::not_found(Kind::Endpoint, id))?;
     Ok(row.endpoint()?)
 }
@@ -139,22 +143,10 @@ pub(super) async fn lock(conn: &mut PgConnection, id: EndpointId) -> Result<Endp
 /// # Errors
 /// [`Error::NotFound`], or a fault of the database.
 pub async fn show(store: &Store, id: EndpointId) -> Result<Endpoint, Error> {
-    let row = sqlx::query_as!(
-        Row,
-        r#"SELECT e.id, consumer_id, url, description, filters, rate, burst, concurrency, timeout_ms,
-                  headers IS NOT NULL AS "has_headers!", state::text AS "state!", auto_disable,
-                  coalesce(h.consecutive_failures, 0) AS "consecutive_failures!",
-                  h.failing_since AS "failing_since?", h.hour AS "hour?",
-                  coalesce(h.hourly, '{}') AS "hourly!", clock_timestamp() AS "now!",
-                  held_until, version, coalesce(routed_version = version, false) AS "routed!",
-                  created_at, updated_at
-             FROM hooklane.endpoints e LEFT JOIN hooklane.endpoint_health h ON h.endpoint_id = e.id
-            WHERE e.id = $1"#,
-        id.uuid(),
-    )
-    .fetch_optional(store.pool())
-    .await
-    .map_err(Fault::doing("reading an endpoint"))?;
+    let row = rows!("WHERE e.id = $1", id.uuid())
+        .fetch_optional(store.pool())
+        .await
+        .map_err(Fault::doing("reading an endpoint"))?;
     let row = row.ok_or_else(|| Error::not_found(Kind::Endpoint, id))?;
     Ok(row.endpoint()?)
 }
@@ -179,20 +171,11 @@ pub async fn list(
     listing: &Listing,
     limit: u32,
 ) -> Result<Page<Endpoint, EndpointId>, Error> {
-    let rows = sqlx::query_as!(
-        Row,
-        r#"SELECT e.id, consumer_id, url, description, filters, rate, burst, concurrency, timeout_ms,
-                  headers IS NOT NULL AS "has_headers!", state::text AS "state!", auto_disable,
-                  coalesce(h.consecutive_failures, 0) AS "consecutive_failures!",
-                  h.failing_since AS "failing_since?", h.hour AS "hour?",
-                  coalesce(h.hourly, '{}') AS "hourly!", clock_timestamp() AS "now!",
-                  held_until, version, coalesce(routed_version = version, false) AS "routed!",
-                  created_at, updated_at
-             FROM hooklane.endpoints e LEFT JOIN hooklane.endpoint_health h ON h.endpoint_id = e.id
-            WHERE ($1::text IS NULL OR consumer_id = $1)
-              AND CASE WHEN $2::text IS NULL THEN state <> 'deleted' ELSE state::text = $2 END
-              AND ($3::uuid IS NULL OR e.id > $3)
-            ORDER BY e.id LIMIT $4"#,
+    let rows = rows!(
+        "WHERE ($1::text IS NULL OR consumer_id = $1)
+           AND CASE WHEN $2::text IS NULL THEN state <> 'deleted' ELSE state::text = $2 END
+           AND ($3::uuid IS NULL OR e.id > $3)
+         ORDER BY e.id LIMIT $4",
         listing.consumer.as_ref().map(ConsumerId::as_str),
         listing.state.map(State::as_str),
         listing.after.map(EndpointId::uuid),

@@ -5,7 +5,6 @@ use hooklane_core::clock;
 use hooklane_core::rules::health::Settings;
 use hooklane_core::rules::merge::{DeliveryStatus, State};
 use hooklane_proto::delivery::DeliveryKey;
-use hooklane_proto::id::{EndpointId, MessageId};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
@@ -101,11 +100,7 @@ async fn deliveries(
     let named = named.zip(row.endpoints).zip(row.consumers);
     let exhausted: Vec<Event> = named
         .filter_map(|(((accepted_at, message), endpoint), consumer)| {
-            let key = DeliveryKey {
-                accepted_at,
-                message: MessageId::from_uuid(message),
-                endpoint: EndpointId::from_uuid(endpoint),
-            };
+            let key = DeliveryKey::from_uuids(accepted_at, message, endpoint);
             exhausted(changes, key, consumer)
         })
         .collect();

@@ -80,9 +80,17 @@ pub async fn unsettled(
     durable: &str,
     at_or_below: u64,
 ) -> Result<bool, Error> {
-    let request = format!("CONSUMER.INFO.{stream}.{durable}");
-    let info: ConsumerInfo = api::call(client, &request, &Value::Null).await?;
+    let info = consumer_info(client, stream, durable).await?;
     Ok(info.unsettled(at_or_below))
+}
+
+/// The sequence at or below which a durable has settled everything; 0 for none.
+///
+/// # Errors
+/// Where the leader can't be asked; [`Error::is_not_found`] where there is no such durable.
+pub async fn ack_floor(client: &Client, stream: &str, durable: &str) -> Result<u64, Error> {
+    let info = consumer_info(client, stream, durable).await?;
+    Ok(info.ack_floor.stream_seq)
 }
 
 /// The sequence of the oldest message whose subject matches, `None` where there is none.
@@ -110,8 +118,7 @@ pub async fn exhausted(
     subject_filter: &str,
     limit: usize,
 ) -> Result<Vec<u64>, Error> {
-    let request = format!("CONSUMER.INFO.{stream}.{durable}");
-    let info: ConsumerInfo = api::call(client, &request, &Value::Null).await?;
+    let info = consumer_info(client, stream, durable).await?;
     let mut found = Vec::new();
     let mut from = 1;
     while found.len() < limit {
@@ -162,12 +169,31 @@ struct State {
     last_seq: u64,
 }
 
+/// The state of a durable.
+pub(crate) async fn consumer_info(
+    client: &Client,
+    stream: &str,
+    durable: &str,
+) -> Result<ConsumerInfo, Error> {
+    let request = format!("CONSUMER.INFO.{stream}.{durable}");
+    api::call(client, &request, &Value::Null).await
+}
+
+/// A durable at one moment.
 #[derive(Deserialize)]
-struct ConsumerInfo {
-    delivered: Position,
-    ack_floor: Position,
+pub(crate) struct ConsumerInfo {
+    pub(crate) config: ConsumerConfig,
+    pub(crate) delivered: Position,
+    pub(crate) ack_floor: Position,
     num_ack_pending: u64,
-    num_pending: u64,
+    pub(crate) num_pending: u64,
+}
+
+#[derive(Default, Deserialize)]
+pub(crate) struct ConsumerConfig {
+    /// Empty for the whole stream.
+    #[serde(default)]
+    pub(crate) filter_subject: String,
 }
 
 impl ConsumerInfo {
@@ -186,9 +212,9 @@ impl ConsumerInfo {
 }
 
 #[derive(Deserialize)]
-struct Position {
+pub(crate) struct Position {
     #[serde(default)]
-    stream_seq: u64,
+    pub(crate) stream_seq: u64,
 }
 
 #[derive(Deserialize)]
@@ -220,6 +246,7 @@ mod tests {
         ];
         for ((delivered, floor, num_ack_pending, num_pending), expected) in cases {
             let info = ConsumerInfo {
+                config: ConsumerConfig::default(),
                 delivered: Position {
                     stream_seq: delivered,
                 },

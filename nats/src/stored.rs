@@ -50,6 +50,31 @@ pub async fn get(client: &Client, stream: &str, sequence: u64) -> Result<Option<
     Ok(raw.map(|raw| raw.message))
 }
 
+/// Reads the first message at or above a sequence whose subject matches; `None` where there is none.
+///
+/// # Errors
+/// As [`get`].
+pub async fn next(
+    client: &Client,
+    stream: &str,
+    from: u64,
+    subject_filter: &str,
+) -> Result<Option<Stored>, Error> {
+    let raw = next_raw(client, stream, from, subject_filter).await?;
+    Ok(raw.map(|raw| raw.message))
+}
+
+/// As [`next`], with the header block.
+pub(crate) async fn next_raw(
+    client: &Client,
+    stream: &str,
+    from: u64,
+    subject_filter: &str,
+) -> Result<Option<Raw>, Error> {
+    let which = json!({ "seq": from, "next_by_subj": subject_filter });
+    read(client, stream, &which).await
+}
+
 /// A message and its header block, which is empty where it has none.
 pub(crate) struct Raw {
     pub(crate) message: Stored,
@@ -57,11 +82,7 @@ pub(crate) struct Raw {
 }
 
 /// Reads the message that `which` asks for; `None` where there is none.
-pub(crate) async fn read(
-    client: &Client,
-    stream: &str,
-    which: &Value,
-) -> Result<Option<Raw>, Error> {
+async fn read(client: &Client, stream: &str, which: &Value) -> Result<Option<Raw>, Error> {
     let request = format!("STREAM.MSG.GET.{stream}");
     let answer = api::call::<Answer>(client, &request, which).await;
     let message = match answer {

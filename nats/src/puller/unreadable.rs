@@ -14,8 +14,6 @@ use std::time::Duration;
 use async_nats::{HeaderName, StatusCode};
 use futures::future::BoxFuture;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use serde::Deserialize;
-use serde_json::{Value, json};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
@@ -23,6 +21,7 @@ use super::Pauses;
 use crate::api;
 use crate::client::Client;
 use crate::error::Error;
+use crate::inspect;
 use crate::stored::{self, Stored};
 
 /// Requests under way at the most, each with one message in its answer.
@@ -151,8 +150,7 @@ impl Look {
 
     /// The sequences of the unreadable messages and their faults, lowest first.
     async fn find(&self) -> Result<Vec<(u64, &'static str)>, Error> {
-        let request = format!("CONSUMER.INFO.{}.{}", self.stream, self.durable);
-        let info: Info = api::call(&self.client, &request, &Value::Null).await?;
+        let info = inspect::consumer_info(&self.client, &self.stream, &self.durable).await?;
         let first = info.ack_floor.stream_seq + 1;
         let last = info.delivered.stream_seq + AHEAD.min(info.num_pending);
         let filter = match info.config.filter_subject.as_str() {
@@ -190,8 +188,7 @@ impl Look {
                 .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
                 .is_ok()
         {
-            let which = json!({ "seq": from, "next_by_subj": filter });
-            let raw = stored::read(&self.client, &self.stream, &which).await?;
+            let raw = stored::next_raw(&self.client, &self.stream, from, filter).await?;
             let Some(raw) = raw.filter(|raw| raw.message.sequence <= last) else {
                 break;
             };
@@ -243,27 +240,6 @@ fn fault(subject: &str, block: &[u8]) -> Option<&'static str> {
         {}
     }
     None
-}
-
-#[derive(Deserialize)]
-struct Info {
-    config: Filter,
-    delivered: Position,
-    ack_floor: Position,
-    #[serde(default)]
-    num_pending: u64,
-}
-
-#[derive(Deserialize)]
-struct Filter {
-    #[serde(default)]
-    filter_subject: String,
-}
-
-#[derive(Deserialize)]
-struct Position {
-    #[serde(default)]
-    stream_seq: u64,
 }
 
 #[cfg(test)]

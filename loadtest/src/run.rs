@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tokio_util::sync::CancellationToken;
 
-use crate::bench::{Bench, Setting};
+use crate::bench::{Bench, Events, Setting};
 use crate::host;
 use crate::progress::Progress;
 use crate::report::{Drives, Goal, Host, MemoryReport, Phase, Report};
@@ -114,6 +114,30 @@ impl Run<'_> {
         let bench = Bench::start(setting, self.progress.clone(), self.cancelled.clone()).await?;
         let host = host::look(bench.system.dir())?;
         Ok((bench, host))
+    }
+
+    /// As [`Run::start`], with endpoints that nothing limits and everybody's events in turn, and
+    /// warm; with the events that are left to be measured.
+    async fn start_warm(self) -> Result<(Bench, Host, Events)> {
+        let Numbers {
+            consumers,
+            events,
+            warm_up,
+            ..
+        } = self.options.numbers;
+        let all = total(&[warm_up, events])?;
+        let consumer_of = in_turn(all, consumers);
+        let (bench, host) = self.start(consumer_of, Endpoints::default()).await?;
+        let warm = Events {
+            from: 0,
+            to: warm_up,
+        };
+        bench.warm_up(warm).await?;
+        let measured = Events {
+            from: warm_up,
+            to: all,
+        };
+        Ok((bench, host, measured))
     }
 
     /// Stops everything in order; what the shape found becomes the report.

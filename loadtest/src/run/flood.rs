@@ -4,10 +4,8 @@
 use anyhow::Result;
 
 use super::phase::Begun;
-use super::{Found, Run, in_turn, total};
-use crate::bench::Events;
+use super::{Found, Run};
 use crate::report::{Goal, Phase, Report};
-use crate::setup::Endpoints;
 use crate::shape::Shape;
 
 /// Deliveries a second, recorded, that a flood of one endpoint must reach.
@@ -15,24 +13,11 @@ const FLOOD_RATE: f64 = 6_000.0;
 
 pub(super) async fn run(run: Run<'_>) -> Result<Report> {
     let (shape, numbers) = (run.options.shape, run.options.numbers);
-    let all = total(&[numbers.warm_up, numbers.events])?;
-    let consumer_of = in_turn(all, numbers.consumers);
-    let (bench, host) = run.start(consumer_of, Endpoints::default()).await?;
-    bench
-        .warm_up(Events {
-            from: 0,
-            to: numbers.warm_up,
-        })
-        .await?;
-
-    let events = Events {
-        from: numbers.warm_up,
-        to: all,
-    };
+    let (bench, host, events) = run.start_warm().await?;
     bench.progress.step("measuring");
     let begun = Begun::now(&bench)?;
     let load = bench.load(events, numbers.rate, numbers.rows);
-    let requests = u64::from(all) * u64::from(numbers.endpoints_each);
+    let requests = u64::from(events.to) * u64::from(numbers.endpoints_each);
     let (generated, arrived) = tokio::join!(
         bench.generator.run(load, run.cancelled),
         bench.arrived("measuring", requests)

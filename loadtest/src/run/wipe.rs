@@ -9,10 +9,9 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::phase::Begun;
-use super::{Found, Run, in_turn, total};
+use super::{Found, Run};
 use crate::bench::{Bench, Events};
 use crate::report::{Goal, Phase, Report};
-use crate::setup::Endpoints;
 use crate::verify::Verdict;
 
 /// The store is deleted once this part of the events is written.
@@ -24,18 +23,7 @@ const LOOK: Duration = Duration::from_millis(50);
 
 pub(super) async fn run(run: Run<'_>) -> Result<Report> {
     let numbers = run.options.numbers;
-    let all = total(&[numbers.warm_up, numbers.events])?;
-    let warm = Events {
-        from: 0,
-        to: numbers.warm_up,
-    };
-    let events = Events {
-        from: warm.to,
-        to: all,
-    };
-    let consumer_of = in_turn(all, numbers.consumers);
-    let (bench, host) = run.start(consumer_of, Endpoints::default()).await?;
-    bench.warm_up(warm).await?;
+    let (bench, host, events) = run.start_warm().await?;
 
     bench.progress.step("writing events");
     let begun = Begun::now(&bench)?;

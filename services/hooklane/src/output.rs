@@ -6,6 +6,8 @@
 
 use std::io::Write as _;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, Utc};
 use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
@@ -135,6 +137,14 @@ fn rendered(mut table: Table) -> String {
 /// A time as JSON and people get it: RFC 3339 in UTC, to the microsecond.
 pub(crate) fn time(at: DateTime<Utc>) -> String {
     at.to_rfc3339_opts(chrono::SecondsFormat::Micros, true)
+}
+
+/// Bytes as JSON has them exactly: as a text, or else in base64.
+pub(crate) fn exact(bytes: Vec<u8>) -> (Option<String>, Option<String>) {
+    match String::from_utf8(bytes) {
+        Ok(text) => (Some(text), None),
+        Err(error) => (None, Some(STANDARD.encode(error.as_bytes()))),
+    }
 }
 
 /// A time as a cell of a listing: to the second.

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::bench::{Bench, KEY};
 use crate::process::{Process, free_address, http};
-use crate::system::{BUDGET, add_endpoint, ready, status_of, system, write_row};
+use crate::system::{BUDGET, add_endpoint, ready, status_of, system, verify, write_row};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn up_delivers_a_committed_row_and_stops_in_order() {
@@ -45,20 +45,7 @@ async fn up_delivers_a_committed_row_and_stops_in_order() {
 
     // The operator's own verification of what was received.
     let request = receiver.requests().remove(0);
-    let header = |name: &str| request.header(name).unwrap().to_owned();
-    let file = bench.file("secret", &secret);
-    let args = [
-        "verify",
-        "--secret-file",
-        file.to_str().unwrap(),
-        "--id",
-        &header("webhook-id"),
-        "--timestamp",
-        &header("webhook-timestamp"),
-        "--signature",
-        &header("webhook-signature"),
-    ];
-    let verified = bench.feed(&args, &request.body);
+    let verified = verify(&bench, &request, &secret);
     assert_eq!(verified.code, 0, "{verified:?}");
 
     up.signal("TERM");

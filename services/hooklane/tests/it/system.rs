@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use hooklane_testkit::nats::Server as Nats;
+use hooklane_testkit::receiver::Recorded;
 use hooklane_testkit::wait::until;
 
-use crate::bench::Bench;
+use crate::bench::{Answer, Bench};
 use crate::process::{free_address, http};
 
 /// Time for what takes none on an idle machine.
@@ -64,4 +65,22 @@ pub(crate) fn add_endpoint(bench: &Bench, url: &str) -> (String, String) {
     let added = bench.json(&["endpoint", "add", "acme", url]);
     let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
     (text(&added["endpoint"]["id"]), text(&added["secret"]))
+}
+
+/// `hooklane verify` of a request with a secret, as its receiver would run it.
+pub(crate) fn verify(bench: &Bench, request: &Recorded, secret: &str) -> Answer {
+    let file = bench.file("secret", secret);
+    let header = |name: &str| request.header(name).unwrap().to_owned();
+    let args = [
+        "verify",
+        "--secret-file",
+        file.to_str().unwrap(),
+        "--id",
+        &header("webhook-id"),
+        "--timestamp",
+        &header("webhook-timestamp"),
+        "--signature",
+        &header("webhook-signature"),
+    ];
+    bench.feed(&args, &request.body)
 }

@@ -1,13 +1,11 @@
 //! Dead letters as JSON has them, and as a person reads one.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use hooklane_proto::dead_letter::DeadLetter;
 use hooklane_store::dead_letter::Listed;
 use serde::Serialize;
 
 use crate::commands::input::shown;
-use crate::output::{fields, or_dash, time};
+use crate::output::{exact, fields, or_dash, time};
 
 /// Characters of a payload that a person is shown.
 const PAYLOAD: usize = 2_000;
@@ -105,7 +103,7 @@ impl From<DeadLetter> for Letter {
             left_out: _,
             payload,
         } = letter;
-        let text = std::str::from_utf8(&payload).ok().map(str::to_owned);
+        let (text, base64) = exact(payload.to_vec());
         Self {
             message: key.message.to_string(),
             endpoint: key.endpoint.to_string(),
@@ -120,8 +118,8 @@ impl From<DeadLetter> for Letter {
             failed_at: time(failed_at),
             traceparent: trace.map(|trace| trace.traceparent),
             content_type,
-            payload_base64: text.is_none().then(|| STANDARD.encode(&payload)),
             payload: text,
+            payload_base64: base64,
             bytes: payload,
         }
     }

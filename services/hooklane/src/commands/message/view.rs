@@ -1,12 +1,10 @@
 //! A message as JSON has it.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use hooklane_store::message::{Attempt, Branch, Message, Tree};
 use serde::Serialize;
 
 use crate::commands::delivery;
-use crate::output::time;
+use crate::output::{exact, time};
 
 /// A message with its deliveries.
 #[derive(Debug, Serialize)]
@@ -56,14 +54,6 @@ struct AttemptView {
     /// The same in base64 where they are no text.
     #[serde(skip_serializing_if = "Option::is_none")]
     body_base64: Option<String>,
-}
-
-/// Bytes as a text, or else in base64.
-fn exact(bytes: Vec<u8>) -> (Option<String>, Option<String>) {
-    match String::from_utf8(bytes) {
-        Ok(text) => (Some(text), None),
-        Err(error) => (None, Some(STANDARD.encode(error.as_bytes()))),
-    }
 }
 
 impl From<Tree> for View {

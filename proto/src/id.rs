@@ -94,6 +94,10 @@ id!(
     /// One POST.
     AttemptId, "att", "an attempt"
 );
+id!(
+    /// Work that is done in the background.
+    TaskId, "task", "a task"
+);
 
 #[cfg(test)]
 mod tests {

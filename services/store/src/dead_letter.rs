@@ -23,6 +23,7 @@ pub use fault::{Exhausted, Faulted};
 pub use file::{Marked, Unfiled, Which};
 pub use list::{Filter, Listed, Order, Place};
 pub use replay::{Outcome, Refusal, Terms};
+pub(crate) use replay::{refusal, replay, stopped};
 
 /// One series of a delivery that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -27,6 +27,7 @@ pub mod producer;
 pub mod rejected;
 pub mod route;
 pub mod sweep;
+pub mod task;
 pub mod topup;
 
 mod config;

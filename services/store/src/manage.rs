@@ -73,6 +73,8 @@ pub enum Kind {
     Message,
     /// A message for one endpoint.
     Delivery,
+    /// Work in the background.
+    Task,
 }
 
 impl Kind {
@@ -91,6 +93,7 @@ impl Kind {
             Self::Endpoint => "endpoint",
             // Messages are not listed, their deliveries are.
             Self::Message | Self::Delivery => "delivery",
+            Self::Task => "task",
         }
     }
 

@@ -128,19 +128,8 @@ impl Store {
     /// # Errors
     /// Where the database fails: then none of them is replayed.
     pub async fn replay(&self, series: &[Series], terms: Terms) -> Result<Vec<Outcome>, Error> {
-        let columns = Columns::of(series.iter().copied());
         let mut tx = self.begin_probing().await?;
-        let rows = rows!(columns, "FOR UPDATE OF d")
-            .fetch_all(&mut *tx)
-            .await
-            .map_err(Error::doing("locking deliveries for a replay"))?;
-        let outcomes = outcomes(series, rows, terms)?;
-        let allowed = series
-            .iter()
-            .zip(&outcomes)
-            .filter(|(_, outcome)| outcome.is_ok())
-            .map(|(series, _)| *series);
-        open_series(&mut tx, Columns::of(allowed), terms).await?;
+        let outcomes = replay(&mut tx, series, terms).await?;
         tx.commit()
             .await
             .map_err(Error::doing("committing a replay"))?;
@@ -162,6 +151,27 @@ impl Store {
         tx.rollback().await.map_err(Error::doing(doing))?;
         outcomes(series, rows, terms)
     }
+}
+
+/// [`Store::replay`] as a part of a transaction that [`Store::begin_probing`] began.
+pub(crate) async fn replay(
+    tx: &mut PgConnection,
+    series: &[Series],
+    terms: Terms,
+) -> Result<Vec<Outcome>, Error> {
+    let columns = Columns::of(series.iter().copied());
+    let rows = rows!(columns, "FOR UPDATE OF d")
+        .fetch_all(&mut *tx)
+        .await
+        .map_err(Error::doing("locking deliveries for a replay"))?;
+    let outcomes = outcomes(series, rows, terms)?;
+    let allowed = series
+        .iter()
+        .zip(&outcomes)
+        .filter(|(_, outcome)| outcome.is_ok())
+        .map(|(series, _)| *series);
+    open_series(tx, Columns::of(allowed), terms).await?;
+    Ok(outcomes)
 }
 
 /// Makes locked rows due now, in their next series, and their backlogs with them.
@@ -234,7 +244,7 @@ fn outcomes(asked: &[Series], rows: Vec<Row>, terms: Terms) -> Result<Vec<Outcom
 }
 
 /// Why a delivery can't have a new series.
-fn refusal(
+pub(crate) fn refusal(
     status: DeliveryStatus,
     state: &str,
     accepted_at: DateTime<Utc>,
@@ -244,11 +254,8 @@ fn refusal(
     if !status.is_terminal() {
         return Some(Refusal::Open);
     }
-    match state {
-        "paused" => return Some(Refusal::Paused),
-        "disabled" => return Some(Refusal::Disabled),
-        "deleted" => return Some(Refusal::Deleted),
-        _ => {}
+    if let Some(stopped) = stopped(state) {
+        return Some(stopped);
     }
     let ends = TimeDelta::from_std(terms.deadline)
         .ok()
@@ -257,6 +264,16 @@ fn refusal(
         (_, None) => None,
         (Some(ends), Some(expires)) if ends <= expires => None,
         _ => Some(Refusal::Expires),
+    }
+}
+
+/// Why an endpoint in this state takes no deliveries.
+pub(crate) fn stopped(state: &str) -> Option<Refusal> {
+    match state {
+        "paused" => Some(Refusal::Paused),
+        "disabled" => Some(Refusal::Disabled),
+        "deleted" => Some(Refusal::Deleted),
+        _ => None,
     }
 }
 

@@ -15,4 +15,5 @@ mod dead_letter;
 mod delivery;
 mod record;
 mod sweep;
+mod task;
 mod topup;

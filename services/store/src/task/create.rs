@@ -1,0 +1,122 @@
+//! Making a task: what it is about has to be there, and it has to have a prospect.
+
+use hooklane_proto::id::{EndpointId, MessageId, TaskId};
+
+use super::read::show;
+use super::{Span, Task, Work, count};
+use crate::dead_letter::{self, Terms};
+use crate::manage::{Error, Kind};
+use crate::{Error as Fault, Store};
+
+/// Makes a task; a scheduler takes it soon.
+///
+/// # Errors
+/// [`Error::NotFound`] where what it is about is not there, [`Error::Conflict`] where everything
+/// would be refused because the endpoint takes no deliveries, or the one delivery would,
+/// [`Error::Invalid`] for a span without an inside, or a fault of the database.
+pub async fn create(store: &Store, work: Work, terms: Terms) -> Result<Task, Error> {
+    let subject = subject(store, &work).await?;
+    let refusal = match work {
+        Work::Retry { .. } => {
+            let counted = count::tally(store, &work, terms).await?;
+            counted.refused.into_keys().next()
+        }
+        Work::Replay { .. } => None,
+        Work::Recover { .. } | Work::ReplayMissing { .. } => {
+            subject.state.as_deref().and_then(dead_letter::stopped)
+        }
+    };
+    if let Some(why) = refusal {
+        return Err(Error::Conflict(format!(
+            "nothing is delivered again: {why}"
+        )));
+    }
+    let id = TaskId::generate();
+    let span = work.span();
+    sqlx::query!(
+        "INSERT INTO hooklane.tasks
+                (id, kind, consumer_id, message_id, endpoint_id, since, until, created_at, turn_at)
+         SELECT $1, $2, $3, $4, $5, $6::timestamptz,
+                CASE WHEN $6::timestamptz IS NOT NULL THEN least($7::timestamptz, at) END, at, at
+           FROM (SELECT clock_timestamp() AS at) clock",
+        id.uuid(),
+        work.kind(),
+        subject.consumer,
+        work.message().map(MessageId::uuid),
+        work.endpoint().map(EndpointId::uuid),
+        span.map(|span| span.since),
+        span.and_then(|span| span.until)
+    )
+    .execute(store.pool())
+    .await
+    .map_err(Fault::doing("making a task"))?;
+    show(store, id).await
+}
+
+/// What a task is about.
+pub(super) struct Subject {
+    consumer: String,
+    /// The state of its endpoint, where it has one.
+    state: Option<String>,
+}
+
+/// Finds what a task is about.
+pub(super) async fn subject(store: &Store, work: &Work) -> Result<Subject, Error> {
+    match *work {
+        Work::Retry { message, endpoint } => {
+            let known = sqlx::query_scalar!(
+                "SELECT d.consumer_id FROM hooklane.messages m
+                   JOIN hooklane.deliveries d ON d.accepted_at = m.accepted_at AND d.message_id = m.id
+                  WHERE m.id = $1 AND d.endpoint_id = $2 LIMIT 1",
+                message.uuid(),
+                endpoint.uuid()
+            )
+            .fetch_optional(store.pool())
+            .await
+            .map_err(Fault::doing("looking for a delivery"))?;
+            let which = || format!("{message} to {endpoint}");
+            let consumer = known.ok_or_else(|| Error::not_found(Kind::Delivery, which()))?;
+            Ok(Subject {
+                consumer,
+                state: None,
+            })
+        }
+        Work::Replay { message } => {
+            let known = sqlx::query_scalar!(
+                "SELECT consumer_id FROM hooklane.messages WHERE id = $1 LIMIT 1",
+                message.uuid()
+            )
+            .fetch_optional(store.pool())
+            .await
+            .map_err(Fault::doing("looking for a message"))?;
+            Ok(Subject {
+                consumer: known.ok_or_else(|| Error::not_found(Kind::Message, message))?,
+                state: None,
+            })
+        }
+        Work::Recover { endpoint, span } | Work::ReplayMissing { endpoint, span } => {
+            inside(span)?;
+            let known = sqlx::query!(
+                r#"SELECT consumer_id, state::text AS "state!" FROM hooklane.endpoints WHERE id = $1"#,
+                endpoint.uuid()
+            )
+            .fetch_optional(store.pool())
+            .await
+            .map_err(Fault::doing("looking for an endpoint"))?;
+            let known = known.ok_or_else(|| Error::not_found(Kind::Endpoint, endpoint))?;
+            Ok(Subject {
+                consumer: known.consumer_id,
+                state: Some(known.state),
+            })
+        }
+    }
+}
+
+fn inside(span: Span) -> Result<(), Error> {
+    match span.until {
+        Some(until) if until < span.since => Err(Error::Invalid(
+            "the time ends before it begins: give an earlier since, or a later until".to_owned(),
+        )),
+        _ => Ok(()),
+    }
+}

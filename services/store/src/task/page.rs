@@ -1,0 +1,192 @@
+//! Which deliveries a step looks at: the next ones in the order of the task's kind.
+//!
+//! Each kind walks an index, so that a page costs what it holds. What had ended in time and was
+//! driven again since is left out: only the database's clock set that time, while the time of an
+//! end is the dispatcher's.
+
+use chrono::{DateTime, Utc};
+use hooklane_proto::delivery::DeliveryKey;
+use hooklane_proto::id::{EndpointId, MessageId};
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::{Span, Work};
+use crate::Error;
+use crate::dead_letter::Series;
+
+/// A place in the order of a task's kind, behind which it goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    /// When the delivery ended, or when its message was accepted.
+    pub(super) time: DateTime<Utc>,
+    /// The message, or the endpoint.
+    pub(super) id: Uuid,
+}
+
+/// Deliveries, and where each of them stands.
+pub(super) type Page = Vec<(Series, Place)>;
+
+/// At most `limit` deliveries behind `after`. Of those that have ended, only what was driven for the
+/// last time before `made`.
+pub(super) async fn read(
+    tx: &mut PgConnection,
+    work: &Work,
+    after: Option<Place>,
+    made: DateTime<Utc>,
+    limit: u32,
+) -> Result<Page, Error> {
+    let doing = "looking for deliveries of a task";
+    // The index has the order; a plan that sorts would read all of it for each page.
+    sqlx::query("SET LOCAL enable_sort = off")
+        .execute(&mut *tx)
+        .await
+        .map_err(Error::doing(doing))?;
+    let page = match *work {
+        Work::Retry { message, endpoint } => one(tx, message, endpoint).await,
+        Work::Replay { message } => of_message(tx, message, after, limit).await,
+        Work::Recover { endpoint, span } => failed(tx, endpoint, span, after, made, limit).await,
+        Work::ReplayMissing { endpoint, span } => {
+            skipped(tx, endpoint, span, after, made, limit).await
+        }
+    };
+    let page = page.map_err(Error::doing(doing))?;
+    sqlx::query("SET LOCAL enable_sort = on")
+        .execute(tx)
+        .await
+        .map_err(Error::doing(doing))?;
+    Ok(page)
+}
+
+struct Row {
+    accepted_at: DateTime<Utc>,
+    message_id: Uuid,
+    endpoint_id: Uuid,
+    series: i32,
+    time: DateTime<Utc>,
+    id: Uuid,
+}
+
+impl Row {
+    fn placed(self) -> (Series, Place) {
+        let Self {
+            accepted_at,
+            message_id,
+            endpoint_id,
+            series,
+            time,
+            id,
+        } = self;
+        let key = DeliveryKey::from_uuids(accepted_at, message_id, endpoint_id);
+        (Series { key, series }, Place { time, id })
+    }
+}
+
+/// The last accepted delivery of a message to an endpoint, or nothing.
+pub(super) async fn one(
+    tx: &mut PgConnection,
+    message: MessageId,
+    endpoint: EndpointId,
+) -> Result<Page, sqlx::Error> {
+    let rows = sqlx::query_as!(
+        Row,
+        r#"SELECT d.accepted_at, d.message_id, d.endpoint_id, d.series, d.accepted_at AS "time!",
+                  d.endpoint_id AS "id!"
+             FROM hooklane.messages m
+             JOIN hooklane.deliveries d ON d.accepted_at = m.accepted_at AND d.message_id = m.id
+            WHERE m.id = $1 AND d.endpoint_id = $2
+            ORDER BY m.accepted_at DESC LIMIT 1"#,
+        message.uuid(),
+        endpoint.uuid()
+    )
+    .fetch_all(tx)
+    .await?;
+    Ok(rows.into_iter().map(Row::placed).collect())
+}
+
+async fn of_message(
+    tx: &mut PgConnection,
+    message: MessageId,
+    after: Option<Place>,
+    limit: u32,
+) -> Result<Page, sqlx::Error> {
+    let accepted = sqlx::query_scalar!(
+        "SELECT accepted_at FROM hooklane.messages WHERE id = $1",
+        message.uuid()
+    )
+    .fetch_all(&mut *tx)
+    .await?;
+    let rows = sqlx::query_as!(
+        Row,
+        r#"SELECT accepted_at, message_id, endpoint_id, series, accepted_at AS "time!",
+                  endpoint_id AS "id!"
+             FROM hooklane.deliveries
+            WHERE accepted_at = ANY($1) AND message_id = $2
+              AND (accepted_at, endpoint_id) > ($3, $4)
+            ORDER BY accepted_at, endpoint_id LIMIT $5"#,
+        &accepted,
+        message.uuid(),
+        after.map_or(DateTime::UNIX_EPOCH, |place| place.time),
+        after.map_or(Uuid::nil(), |place| place.id),
+        i64::from(limit)
+    )
+    .fetch_all(tx)
+    .await?;
+    Ok(rows.into_iter().map(Row::placed).collect())
+}
+
+async fn failed(
+    tx: &mut PgConnection,
+    endpoint: EndpointId,
+    span: Span,
+    after: Option<Place>,
+    made: DateTime<Utc>,
+    limit: u32,
+) -> Result<Page, sqlx::Error> {
+    let rows = sqlx::query_as!(
+        Row,
+        r#"SELECT accepted_at, message_id, endpoint_id, series, settled_at AS "time!",
+                  message_id AS "id!"
+             FROM hooklane.deliveries
+            WHERE status = 'failed' AND discarded_at IS NULL AND settled_at IS NOT NULL
+              AND endpoint_id = $1 AND (settled_at, message_id) > ($2, $3)
+              AND settled_at <= $4 AND driven_at <= $5
+            ORDER BY settled_at, message_id LIMIT $6"#,
+        endpoint.uuid(),
+        after.map_or(span.since, |place| place.time),
+        after.map_or(Uuid::nil(), |place| place.id),
+        span.until.unwrap_or(made),
+        made,
+        i64::from(limit)
+    )
+    .fetch_all(tx)
+    .await?;
+    Ok(rows.into_iter().map(Row::placed).collect())
+}
+
+async fn skipped(
+    tx: &mut PgConnection,
+    endpoint: EndpointId,
+    span: Span,
+    after: Option<Place>,
+    made: DateTime<Utc>,
+    limit: u32,
+) -> Result<Page, sqlx::Error> {
+    let rows = sqlx::query_as!(
+        Row,
+        r#"SELECT accepted_at, message_id, endpoint_id, series, settled_at AS "time!",
+                  message_id AS "id!"
+             FROM hooklane.deliveries
+            WHERE status = 'skipped' AND endpoint_id = $1 AND (settled_at, message_id) > ($2, $3)
+              AND settled_at <= $4 AND driven_at <= $5
+            ORDER BY settled_at, message_id LIMIT $6"#,
+        endpoint.uuid(),
+        after.map_or(span.since, |place| place.time),
+        after.map_or(Uuid::nil(), |place| place.id),
+        span.until.unwrap_or(made),
+        made,
+        i64::from(limit)
+    )
+    .fetch_all(tx)
+    .await?;
+    Ok(rows.into_iter().map(Row::placed).collect())
+}

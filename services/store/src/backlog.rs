@@ -87,29 +87,36 @@ impl Store {
         ids.sort_unstable();
         ids.dedup();
         let mut tx = self.begin_probing().await?;
-        lock(&mut tx, &ids).await?;
-        refresh(&mut tx, &ids).await?;
+        let held = lock(&mut tx, &ids).await?;
+        refresh(&mut tx, held).await?;
         tx.commit()
             .await
             .map_err(Error::doing("committing backlogs"))
     }
 }
 
-/// Locks backlogs, in the order that everybody takes. Their transaction looks for the truth in a
-/// later statement.
-pub(crate) async fn lock(tx: &mut PgConnection, endpoints: &[Uuid]) -> Result<(), Error> {
-    sqlx::query!(
-        "SELECT FROM hooklane.backlogs WHERE endpoint_id = ANY($1) ORDER BY endpoint_id FOR UPDATE",
+/// Backlogs that a transaction has locked.
+#[derive(Debug)]
+pub(crate) struct Held(Vec<Uuid>);
+
+/// Locks those backlogs that there are, in the order that everybody takes. Their transaction looks
+/// for the truth in a later statement.
+pub(crate) async fn lock(tx: &mut PgConnection, endpoints: &[Uuid]) -> Result<Held, Error> {
+    sqlx::query_scalar!(
+        "SELECT endpoint_id FROM hooklane.backlogs WHERE endpoint_id = ANY($1)
+          ORDER BY endpoint_id FOR UPDATE",
         endpoints
     )
-    .execute(tx)
+    .fetch_all(tx)
     .await
-    .map(|_done| ())
+    .map(Held)
     .map_err(Error::doing("locking backlogs"))
 }
 
-/// Sets locked backlogs to the truth.
-pub(crate) async fn refresh(tx: &mut PgConnection, endpoints: &[Uuid]) -> Result<(), Error> {
+/// Sets locked backlogs to the truth. One that appeared since they were locked is left alone: to
+/// change it would be to lock it out of the order, behind somebody who waits for these. It may then
+/// be too early, which the next look sets right.
+pub(crate) async fn refresh(tx: &mut PgConnection, held: Held) -> Result<(), Error> {
     sqlx::query!(
         "WITH truth AS MATERIALIZED (
              SELECT b.endpoint_id AS id,
@@ -123,7 +130,7 @@ pub(crate) async fn refresh(tx: &mut PgConnection, endpoints: &[Uuid]) -> Result
               WHERE b.endpoint_id = t.id AND t.due_at IS NULL)
          UPDATE hooklane.backlogs b SET due_at = t.due_at FROM truth t
           WHERE b.endpoint_id = t.id AND b.due_at <> t.due_at",
-        endpoints
+        &held.0
     )
     .execute(tx)
     .await

@@ -60,7 +60,7 @@ impl Store {
             .map(|room| i32::try_from(room.room).unwrap_or(i32::MAX))
             .collect();
         let mut tx = self.begin_probing().await?;
-        backlog::lock(&mut tx, &ids).await?;
+        let held = backlog::lock(&mut tx, &ids).await?;
         let rows = sqlx::query_file_as!(
             Row,
             "src/topup/claim.sql",
@@ -73,7 +73,7 @@ impl Store {
         .fetch_all(&mut *tx)
         .await
         .map_err(Error::doing("claiming due deliveries"))?;
-        backlog::refresh(&mut tx, &ids).await?;
+        backlog::refresh(&mut tx, held).await?;
         tx.commit()
             .await
             .map_err(Error::doing("committing a claim"))?;
@@ -110,8 +110,8 @@ impl Store {
         endpoints.sort_unstable();
         endpoints.dedup();
         if count > 0 {
-            backlog::lock(&mut tx, &endpoints).await?;
-            backlog::refresh(&mut tx, &endpoints).await?;
+            let held = backlog::lock(&mut tx, &endpoints).await?;
+            backlog::refresh(&mut tx, held).await?;
         }
         let at = clock::now();
         let events: Vec<Event> = failed

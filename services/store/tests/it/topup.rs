@@ -245,6 +245,64 @@ async fn a_backlog_is_never_later_than_the_truth() {
     assert_eq!(ledger.sql(stalled).await, "90");
 }
 
+/// A claim holds the backlog of the later endpoint. Then that of the earlier one appears, and
+/// somebody locks both, in the order that everybody takes: he waits for the claim, so the claim must
+/// not touch what he holds.
+#[tokio::test]
+async fn a_backlog_that_appears_meanwhile_is_not_locked_out_of_order() {
+    const BUDGET: Duration = Duration::from_secs(20);
+    let waiting = |n: &'static str| {
+        let waiters = "SELECT count(*) FROM pg_stat_activity
+                        WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        (waiters, n)
+    };
+    let ledger = Ledger::new().await;
+    let (earlier, later) = (ledger.endpoint(1).await, ledger.endpoint(2).await);
+    stalled(&ledger, 1, 1, later).await;
+    let (first, second) = (earlier.uuid(), later.uuid());
+    assert!(first < second);
+    // What a claim reads once it holds its backlogs is held back.
+    let held = ledger
+        .database
+        .psql("BEGIN; LOCK TABLE hooklane.messages IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(120)");
+    let sleeping = "SELECT count(*) FROM pg_stat_activity
+                     WHERE datname = current_database() AND wait_event = 'PgSleep'";
+    let claiming = async {
+        ledger.database.until(sleeping, "1", BUDGET).await.unwrap();
+        claim(&ledger.store, &[(earlier, 1), (later, 1)], 1 << 20).await
+    };
+    let both = async {
+        let (waiters, one) = waiting("1");
+        ledger.database.until(waiters, one, BUDGET).await.unwrap();
+        ledger
+            .sql(&format!(
+                "INSERT INTO hooklane.backlogs (endpoint_id, consumer_id, partition, due_at, accepted_from)
+                 VALUES ('{first}', 'acme', 7, now(), now())"
+            ))
+            .await;
+        let both = format!(
+            "BEGIN;
+             SELECT FROM hooklane.backlogs WHERE endpoint_id = '{first}' FOR UPDATE;
+             SELECT FROM hooklane.backlogs WHERE endpoint_id = '{second}' FOR UPDATE;
+             COMMIT;"
+        );
+        ledger.database.psql(&both).await
+    };
+    let release = async {
+        let (waiters, two) = waiting("2");
+        ledger.database.until(waiters, two, BUDGET).await.unwrap();
+        ledger
+            .sql(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                   WHERE datname = current_database() AND wait_event = 'PgSleep'",
+            )
+            .await;
+    };
+    let (_ended, claimed, both, ()) = tokio::join!(held, claiming, both, release);
+    both.unwrap();
+    assert_eq!(claimed.len(), 1);
+}
+
 #[tokio::test]
 async fn a_claim_wins_over_the_record_of_the_drive_before() {
     let ledger = Ledger::new().await;

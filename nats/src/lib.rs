@@ -22,6 +22,7 @@ mod requests;
 
 pub mod inspect;
 pub mod leases;
+pub mod letters;
 pub mod routes;
 pub mod stored;
 pub mod topology;

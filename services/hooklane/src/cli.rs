@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     check_url, configuration, consumer, decode, delivery, dlq, endpoint, event_type, master_key,
-    message, migrate, nats, outbox, serve, sign,
+    message, migrate, nats, outbox, serve, sign, task,
 };
 
 /// Webhooks that survive failure.
@@ -74,6 +74,9 @@ pub(crate) enum Command {
     /// Deliveries that failed for good, and the service that moves them.
     #[command(subcommand)]
     Dlq(dlq::Dlq),
+    /// What is delivered again in the background.
+    #[command(subcommand)]
+    Task(task::Task),
     /// The outboxes, and what could not be taken from them.
     #[command(subcommand)]
     Outbox(outbox::Outbox),

@@ -16,6 +16,7 @@ pub(crate) mod nats;
 pub(crate) mod outbox;
 pub(crate) mod serve;
 pub(crate) mod sign;
+pub(crate) mod task;
 
 use hooklane_core::telemetry::{self, Guard};
 
@@ -58,6 +59,7 @@ async fn once(command: Command, context: &Context) -> Result<(), Failure> {
         Command::Message(command) => command.run(context).await,
         Command::Delivery(command) => command.run(context).await,
         Command::Dlq(command) => command.run(context).await,
+        Command::Task(command) => command.run(context).await,
         Command::Outbox(command) => command.run(context).await,
         Command::MasterKey(command) => command.run(context).await,
         Command::Up(_)

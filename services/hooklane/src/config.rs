@@ -13,6 +13,7 @@ use hooklane_core::rules::address::Policy;
 use hooklane_core::rules::health;
 use hooklane_core::rules::schedule::Schedule;
 use hooklane_core::telemetry;
+use hooklane_store::dead_letter::Terms;
 use hooklane_store::endpoint::MAX_GRACE;
 use serde::{Deserialize, Serialize};
 
@@ -133,6 +134,14 @@ impl Section {
 }
 
 impl Config {
+    /// What holds for a series that a replay opens.
+    pub(crate) fn terms(&self) -> Terms {
+        Terms {
+            deadline: self.retry.deadline,
+            retention_days: self.recorder.retention_days,
+        }
+    }
+
     /// Adds what is wrong with `sections`.
     pub(crate) fn validate(&self, sections: &[Section], faults: &mut Faults) {
         for section in sections {

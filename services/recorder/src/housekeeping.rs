@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, Days, TimeDelta, Utc};
+use chrono::{DateTime, Days, NaiveDate, NaiveTime, TimeDelta, Utc};
 use hooklane_core::clock;
 use hooklane_store::day::Drop;
 use hooklane_store::{Error, Store};
@@ -17,6 +17,8 @@ use crate::pace::Pauses;
 
 /// Keys that one statement forgets.
 const KEYS_AT_ONCE: u16 = 5_000;
+/// Tasks that one statement forgets.
+const TASKS_AT_ONCE: u32 = 1_000;
 
 /// Longest pause before what failed is tried again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -53,7 +55,11 @@ async fn once(config: &Config, store: &Store, now: DateTime<Utc>) -> bool {
     let keys = report("forgetting idempotency keys", keys);
     let secrets = store.forget_expired_secrets().await;
     let secrets = report("forgetting expired secrets", secrets.map(|_deleted| ()));
-    made && dropped && keys && secrets
+    let tasks = report(
+        "forgetting old tasks",
+        forget_tasks(config, store, now).await,
+    );
+    made && dropped && keys && secrets && tasks
 }
 
 fn report(what: &'static str, result: Result<(), Error>) -> bool {
@@ -72,11 +78,14 @@ async fn make_days(config: &Config, store: &Store, now: DateTime<Utc>) -> Result
         .await
 }
 
+/// The oldest day that is not too old.
+fn oldest_kept(config: &Config, now: DateTime<Utc>) -> Option<NaiveDate> {
+    let kept = Days::new(u64::from(config.retention_days));
+    now.date_naive().checked_sub_days(kept)
+}
+
 async fn drop_days(config: &Config, store: &Store, now: DateTime<Utc>) -> Result<(), Error> {
-    let Some(oldest_kept) = now
-        .date_naive()
-        .checked_sub_days(Days::new(u64::from(config.retention_days)))
-    else {
+    let Some(oldest_kept) = oldest_kept(config, now) else {
         return Ok(());
     };
     let old = store.days().await?;
@@ -107,6 +116,26 @@ async fn forget_keys(config: &Config, store: &Store, now: DateTime<Utc>) -> Resu
     }
     if forgotten > 0 {
         info!(forgotten, "forgot old idempotency keys");
+    }
+    Ok(())
+}
+
+/// Tasks go with the days that they were about.
+async fn forget_tasks(config: &Config, store: &Store, now: DateTime<Utc>) -> Result<(), Error> {
+    let Some(oldest_kept) = oldest_kept(config, now) else {
+        return Ok(());
+    };
+    let before = oldest_kept.and_time(NaiveTime::MIN).and_utc();
+    let mut forgotten = 0;
+    loop {
+        let now = store.forget_tasks(before, TASKS_AT_ONCE).await?;
+        forgotten += now;
+        if now < u64::from(TASKS_AT_ONCE) {
+            break;
+        }
+    }
+    if forgotten > 0 {
+        info!(forgotten, "forgot old tasks");
     }
     Ok(())
 }

@@ -57,6 +57,13 @@ pub struct Config {
     pub sweep_stuck_after: Duration,
     /// Rows that one statement changes at the most where there may be many, 1 to 20,000.
     pub rows_at_once: u32,
+    /// How often the ledger is asked for a task that somebody made, 10 ms to 1 minute.
+    #[serde(with = "humantime_serde")]
+    pub tasks_every: Duration,
+    /// How long to pause after a step of a task, 0 s to 1 minute. A step makes at most `rows_at_once`
+    /// deliveries due.
+    #[serde(with = "humantime_serde")]
+    pub task_pause: Duration,
     /// How often the lead is checked, or tried for, 10 ms to 10 s.
     #[serde(with = "humantime_serde")]
     pub lead_every: Duration,
@@ -89,6 +96,8 @@ impl Default for Config {
             sweep_grace: seconds(10),
             sweep_stuck_after: seconds(300),
             rows_at_once: 1_000,
+            tasks_every: millis(500),
+            task_pause: millis(50),
             lead_every: seconds(2),
             clock_every: seconds(5),
             clock_tolerance: seconds(5),
@@ -130,6 +139,8 @@ impl Config {
             seconds(1)..=seconds(86_400),
         );
         faults.range("rows_at_once", self.rows_at_once, 1..=20_000);
+        faults.duration("tasks_every", self.tasks_every, minute.clone());
+        faults.duration("task_pause", self.task_pause, Duration::ZERO..=seconds(60));
         faults.duration("lead_every", self.lead_every, millis(10)..=seconds(10));
         faults.duration("clock_every", self.clock_every, minute);
         faults.duration(

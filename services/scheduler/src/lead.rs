@@ -17,6 +17,7 @@ use tracing::{info, warn};
 
 use crate::clocks::{self, Clocks};
 use crate::pace::{Pace, pause};
+use crate::tasks::Runner;
 use crate::{Config, Error, Service, endings, sweep, topup};
 
 /// Deliveries looked at in one page; more than are ever accepted at one moment.
@@ -56,6 +57,7 @@ async fn work(
 ) -> Result<(), Error> {
     let Service {
         config,
+        terms,
         store,
         client,
         handle,
@@ -92,6 +94,15 @@ async fn work(
     ));
     let (c, s, _, h) = own();
     tasks.spawn(endings::run(c, s, h, clocks.clone(), term.clone()));
+    let (c, s, n, h) = own();
+    let runner = Runner {
+        config: c,
+        terms: *terms,
+        store: s,
+        client: n,
+        handle: h,
+    };
+    tasks.spawn(runner.run(clocks.clone(), term.clone()));
     let (c, s, n, h) = own();
     let (swept, place) = (term.clone(), term.clone());
     tasks.spawn(async move {

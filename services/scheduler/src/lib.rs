@@ -1,5 +1,6 @@
 //! The scheduler: puts work back. Due retries go to the lanes that have room, what the broker lost
-//! is found and becomes due, and what is overdue or belongs to a stopped endpoint is ended.
+//! is found and becomes due, what is overdue or belongs to a stopped endpoint is ended, and what
+//! somebody wants delivered again becomes due, task by task.
 //!
 //! Owns when and how much is put back. Does not own the statements (`hooklane-store`), what a lane
 //! has room for (its owner answers `room.<p>`), nor the retry schedule (the lane decides when an
@@ -13,11 +14,13 @@ mod lead;
 mod pace;
 mod stats;
 mod sweep;
+mod tasks;
 mod topup;
 
 use hooklane_core::error::ErrorCode;
 use hooklane_nats::Client;
 use hooklane_store::Store;
+use hooklane_store::dead_letter::Terms;
 use tokio_util::sync::CancellationToken;
 
 pub use config::Config;
@@ -49,17 +52,20 @@ impl Error {
 #[derive(Debug)]
 pub struct Service {
     config: Config,
+    terms: Terms,
     store: Store,
     client: Client,
     handle: Handle,
 }
 
 impl Service {
-    /// Prepares a scheduler; nothing happens before [`Service::run`].
+    /// Prepares a scheduler; nothing happens before [`Service::run`]. The terms are those of the
+    /// series that tasks open.
     #[must_use]
-    pub fn new(config: Config, store: Store, client: Client) -> Self {
+    pub fn new(config: Config, terms: Terms, store: Store, client: Client) -> Self {
         Self {
             config,
+            terms,
             store,
             client,
             handle: Handle::default(),

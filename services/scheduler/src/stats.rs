@@ -16,6 +16,9 @@ struct Counters {
     lost: AtomicU64,
     overdue: AtomicU64,
     settled: AtomicU64,
+    task_steps: AtomicU64,
+    task_due: AtomicU64,
+    task_refused: AtomicU64,
 }
 
 /// Tells what a running scheduler has done; clones tell the same.
@@ -47,6 +50,12 @@ pub struct Stats {
     pub overdue: u64,
     /// Deliveries of stopped endpoints skipped or cancelled.
     pub settled: u64,
+    /// Steps of tasks.
+    pub task_steps: u64,
+    /// Deliveries that tasks made due.
+    pub task_due: u64,
+    /// Deliveries that tasks were to make due and did not.
+    pub task_refused: u64,
 }
 
 /// What is counted.
@@ -61,6 +70,9 @@ pub(crate) enum Count {
     Lost,
     Overdue,
     Settled,
+    TaskSteps,
+    TaskDue,
+    TaskRefused,
 }
 
 impl Handle {
@@ -79,6 +91,9 @@ impl Handle {
             lost,
             overdue,
             settled,
+            task_steps,
+            task_due,
+            task_refused,
         } = &*self.0;
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Stats {
@@ -93,6 +108,9 @@ impl Handle {
             lost: get(lost),
             overdue: get(overdue),
             settled: get(settled),
+            task_steps: get(task_steps),
+            task_due: get(task_due),
+            task_refused: get(task_refused),
         }
     }
 
@@ -108,6 +126,9 @@ impl Handle {
             Count::Lost => &counters.lost,
             Count::Overdue => &counters.overdue,
             Count::Settled => &counters.settled,
+            Count::TaskSteps => &counters.task_steps,
+            Count::TaskDue => &counters.task_due,
+            Count::TaskRefused => &counters.task_refused,
         };
         counter.fetch_add(by, Ordering::Relaxed);
     }

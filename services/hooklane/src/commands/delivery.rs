@@ -11,9 +11,11 @@ use hooklane_proto::id::{EndpointId, MessageId};
 use hooklane_proto::token::ConsumerId;
 use hooklane_store::delivery::{self, DeliveryStatus, Listing};
 use hooklane_store::manage;
+use hooklane_store::task::Work;
 use serde::Serialize;
 
 use super::input;
+use super::task::Start;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{short, table};
@@ -42,6 +44,16 @@ pub(crate) enum Delivery {
         /// How many at the most.
         #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
         limit: u32,
+    },
+    /// Attempt a delivery again in the background: at once where it waits for its next attempt, in a
+    /// new series where it has ended, however it did.
+    Retry {
+        /// The message.
+        message: MessageId,
+        /// The endpoint.
+        endpoint: EndpointId,
+        #[command(flatten)]
+        start: Start,
     },
     /// Cancel a message's open deliveries. An attempt under way may still succeed.
     Cancel {
@@ -105,6 +117,11 @@ impl Delivery {
                 };
                 list(context, &listing, limit).await
             }
+            Self::Retry {
+                message,
+                endpoint,
+                start,
+            } => start.run(context, Work::Retry { message, endpoint }).await,
             Self::Cancel { message, endpoint } => {
                 let store = context.store().await?;
                 let keys = delivery::cancel(&store, message, endpoint).await?;

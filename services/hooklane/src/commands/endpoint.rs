@@ -11,8 +11,10 @@ use hooklane_proto::id::EndpointId;
 use hooklane_proto::route::State;
 use hooklane_proto::token::ConsumerId;
 use hooklane_store::endpoint::{self, Listing, Settle};
+use hooklane_store::task::Work;
 
 use super::input;
+use super::task::{Start, When};
 use crate::config::Section;
 use crate::context::Context;
 use crate::failure::Failure;
@@ -60,6 +62,24 @@ pub(crate) enum Endpoint {
     Resume {
         /// The endpoint.
         id: EndpointId,
+    },
+    /// Deliver again, in the background, what an endpoint failed for good and nobody discarded.
+    Recover {
+        /// The endpoint.
+        id: EndpointId,
+        #[command(flatten)]
+        when: When,
+        #[command(flatten)]
+        start: Start,
+    },
+    /// Deliver, in the background, what an endpoint missed while it was paused or disabled.
+    ReplayMissing {
+        /// The endpoint.
+        id: EndpointId,
+        #[command(flatten)]
+        when: When,
+        #[command(flatten)]
+        start: Start,
     },
     /// Give an endpoint a new signing secret, and print it.
     Rotate {
@@ -173,6 +193,15 @@ impl Endpoint {
                 let changed = endpoint::resume(&context.store().await?, id).await?;
                 let view = View::from(changed.endpoint);
                 context.output.print(&view, || view.human())
+            }
+            Self::Recover { id, when, start } => {
+                let (endpoint, span) = (id, when.span());
+                start.run(context, Work::Recover { endpoint, span }).await
+            }
+            Self::ReplayMissing { id, when, start } => {
+                let (endpoint, span) = (id, when.span());
+                let work = Work::ReplayMissing { endpoint, span };
+                start.run(context, work).await
             }
             Self::Rotate {
                 id,

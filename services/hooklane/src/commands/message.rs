@@ -4,11 +4,13 @@ mod tree;
 mod view;
 
 use clap::{Args, Subcommand};
-use hooklane_proto::id::EndpointId;
+use hooklane_proto::id::{EndpointId, MessageId};
 use hooklane_proto::token::ConsumerId;
 use hooklane_store::message::{self, Found};
+use hooklane_store::task::Work;
 use serde::Serialize;
 
+use super::task::Start;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{bytes, time};
@@ -19,6 +21,14 @@ use view::View;
 pub(crate) enum Message {
     /// Show what became of an event: its deliveries and their attempts.
     Show(Show),
+    /// Deliver a message again in the background, to every endpoint that it was for when it was
+    /// accepted. What is still open is left.
+    Replay {
+        /// The message.
+        message: MessageId,
+        #[command(flatten)]
+        start: Start,
+    },
 }
 
 /// Show what became of an event.
@@ -63,8 +73,10 @@ enum Answer {
 
 impl Message {
     pub(crate) async fn run(self, context: &Context) -> Result<(), Failure> {
-        let Self::Show(show) = self;
-        show.run(context).await
+        match self {
+            Self::Show(show) => show.run(context).await,
+            Self::Replay { message, start } => start.run(context, Work::Replay { message }).await,
+        }
     }
 }
 

@@ -24,4 +24,5 @@ mod secrets;
 mod serve;
 mod surroundings;
 mod system;
+mod tasks;
 mod topology;

@@ -15,6 +15,7 @@ use hooklane_proto::record::{ParkReason, Record};
 use hooklane_proto::room::{Reply, Request, Room};
 use hooklane_proto::subject;
 use hooklane_scheduler::{Config, Handle, Service};
+use hooklane_store::dead_letter::Terms;
 use hooklane_testkit::nats::Server;
 use hooklane_testkit::{Running, wait};
 use tokio::task::JoinHandle;
@@ -26,6 +27,12 @@ use crate::ledger::{Ledger, drive, parked};
 pub(crate) const BUDGET: Duration = Duration::from_secs(30);
 /// The partition, of 16, of the consumer `acme`.
 pub(crate) const PARTITION: u16 = 15;
+
+/// Those of the deployment's defaults.
+pub(crate) const TERMS: Terms = Terms {
+    deadline: Duration::from_secs(48 * 3600),
+    retention_days: 35,
+};
 
 pub(crate) struct Bench {
     pub(crate) ledger: Ledger,
@@ -43,6 +50,8 @@ pub(crate) fn config() -> Config {
     Config {
         top_up_every: millis(30),
         endings_every: millis(50),
+        tasks_every: millis(20),
+        task_pause: millis(5),
         sweep_every: millis(50),
         sweep_poll: millis(30),
         sweep_grace: millis(1_000),
@@ -68,7 +77,12 @@ impl Bench {
     }
 
     pub(crate) fn schedule(&self) -> Scheduler {
-        let service = Service::new(config(), self.ledger.store.clone(), self.client.clone());
+        let service = Service::new(
+            config(),
+            TERMS,
+            self.ledger.store.clone(),
+            self.client.clone(),
+        );
         let handle = service.handle();
         Scheduler(Running::start(handle, |shutdown| service.run(shutdown)))
     }

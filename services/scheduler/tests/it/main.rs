@@ -20,4 +20,5 @@ mod bench;
 mod endings;
 mod lead;
 mod sweep;
+mod tasks;
 mod topup;

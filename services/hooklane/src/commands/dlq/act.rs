@@ -66,10 +66,7 @@ pub(super) async fn run(
         Section::Recorder,
     ])?;
     let store = Store::connect(&config.database).await?;
-    let terms = Terms {
-        deadline: config.retry.deadline,
-        retention_days: config.recorder.retention_days,
-    };
+    let terms = config.terms();
     // What fails from now on is the next run's, or a delivery that fails at once would never end.
     let now = store.time().await?;
     filter.until = Some(filter.until.map_or(now, |until| until.min(now)));

@@ -37,6 +37,7 @@ pub(super) fn start(supervisor: &mut Supervisor, parts: Parts, role: Role) -> Re
         keys,
     } = parts;
     let relay = relay(&config);
+    let terms = config.terms();
     // The recorder first and the relay last: what writes down is there before what delivers, and
     // that before what brings more.
     if role.runs(Role::Record) {
@@ -63,8 +64,12 @@ pub(super) fn start(supervisor: &mut Supervisor, parts: Parts, role: Role) -> Re
         supervisor.start("dispatcher", |shutdown| run(dispatcher.run(shutdown)));
     }
     if role.runs(Role::Schedule) {
-        let scheduler =
-            hooklane_scheduler::Service::new(config.scheduler, store.clone(), client.clone());
+        let scheduler = hooklane_scheduler::Service::new(
+            config.scheduler,
+            terms,
+            store.clone(),
+            client.clone(),
+        );
         supervisor.start("scheduler", |shutdown| run(scheduler.run(shutdown)));
     }
     if role.runs(Role::Relay) {

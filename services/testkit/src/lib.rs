@@ -14,6 +14,7 @@
 
 pub mod nats;
 pub mod postgres;
+pub mod proxy;
 pub mod receiver;
 pub mod wait;
 

@@ -120,7 +120,7 @@ async fn main_job(keep: bool) -> Result<()> {
 
     let counts = counts(&message, &receiver, verified);
     if keep {
-        system.invite(&receiver, &sent);
+        system.invite(&receiver, &sent)?;
         println!("{counts}");
         std::future::pending::<()>().await;
     }

@@ -43,6 +43,9 @@ pub(crate) fn cargo() -> Command {
         .env_remove("SQLX_OFFLINE_DIR")
         .env_remove("DATABASE_URL")
         .env_remove("NATS_URL");
+    for (name, _) in hooklane_local::inherited() {
+        command.env_remove(name);
+    }
     command
 }
 

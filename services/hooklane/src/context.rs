@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use hooklane_core::config::{Faults, Sources};
+use hooklane_core::config::{ConnectionUrl, Faults, Sources};
 use hooklane_core::error::ErrorCode;
 use hooklane_core::secrets::MasterKeys;
 use hooklane_nats::Client;
@@ -15,6 +15,31 @@ use crate::output::Output;
 /// The file that is read where none is named.
 const DEFAULT_FILE: &str = "hooklane.toml";
 
+/// The variable that names another.
+const FILE_VARIABLE: &str = "HOOKLANE_CONFIG";
+
+fn default_file() -> Option<PathBuf> {
+    let here = PathBuf::from(DEFAULT_FILE);
+    here.is_file().then_some(here)
+}
+
+/// What to do where the ledger's address was read in to reach local servers, which may have ended.
+fn stale(config: &Config) -> String {
+    let inherited = hooklane_local::inherited();
+    let url = config.database.url.as_ref().map(ConnectionUrl::expose);
+    let ours =
+        |(name, value): &(String, String)| name == "DATABASE_URL" && Some(value.as_str()) == url;
+    if !inherited.iter().any(ours) {
+        return String::new();
+    }
+    let names: Vec<&str> = inherited.iter().map(|(name, _)| name.as_str()).collect();
+    format!(
+        "; the address was read in to reach local servers, which may have ended: start them again \
+         and read .hooklane/env in once more, or: unset {}",
+        names.join(" ")
+    )
+}
+
 /// What a command was started with.
 #[derive(Debug)]
 pub(crate) struct Context {
@@ -24,11 +49,9 @@ pub(crate) struct Context {
 
 impl Context {
     pub(crate) fn new(file: Option<PathBuf>, json: bool) -> Self {
-        let here = PathBuf::from(DEFAULT_FILE);
-        let file = file.or_else(|| here.is_file().then_some(here));
         Self {
             output: Output { json },
-            file,
+            file: file.or_else(default_file),
         }
     }
 
@@ -49,18 +72,56 @@ impl Context {
         Ok(config)
     }
 
+    /// The configuration for local servers: without the variables that were read in to reach those
+    /// of an earlier run. None of it need be sound.
+    pub(crate) fn local_config(&self) -> Result<Config, Failure> {
+        let inherited = hooklane_local::inherited();
+        let names: Vec<&str> = inherited.iter().map(|(name, _)| name.as_str()).collect();
+        if !names.is_empty() {
+            self.output.note(&format!(
+                "local: not used, since they were read in to reach servers of an earlier run: {}",
+                names.join(" ")
+            ));
+        }
+        let named = self.file.as_ref().and_then(|file| file.to_str());
+        let stale = |(name, value): &(String, String)| {
+            name == FILE_VARIABLE && Some(value.as_str()) == named
+        };
+        let file = match inherited.iter().any(stale) {
+            true => default_file(),
+            false => self.file.clone(),
+        };
+        let sources = Sources::of_process(file, WELL_KNOWN).without(&names);
+        let (config, faults) = Self::load(&sources, &[]);
+        faults.into_result()?;
+        Ok(config)
+    }
+
     fn read(&self, sections: &[Section]) -> (Config, Faults) {
-        let mut faults = Faults::new();
         let sources = Sources::of_process(self.file.clone(), WELL_KNOWN);
-        let config: Config = hooklane_core::config::load(&sources, &mut faults);
+        Self::load(&sources, sections)
+    }
+
+    fn load(sources: &Sources, sections: &[Section]) -> (Config, Faults) {
+        let mut faults = Faults::new();
+        let config: Config = hooklane_core::config::load(sources, &mut faults);
         config.validate(sections, &mut faults);
         (config, faults)
     }
 
     /// The ledger.
     pub(crate) async fn store(&self) -> Result<Store, Failure> {
-        let config = self.config(&[Section::Database])?;
-        Ok(Store::connect(&config.database).await?)
+        self.connect(&self.config(&[Section::Database])?).await
+    }
+
+    /// The ledger that a configuration names.
+    pub(crate) async fn connect(&self, config: &Config) -> Result<Store, Failure> {
+        Store::connect(&config.database)
+            .await
+            .map_err(|error| match error.code() {
+                ErrorCode::PostgresUnavailable => Failure::from(error).with_hint(&stale(config)),
+                _ => error.into(),
+            })
     }
 
     /// The ledger with its master keys, which are checked against it.
@@ -71,7 +132,7 @@ impl Context {
             .copied()
             .collect();
         let config = self.config(&sections)?;
-        let store = Store::connect(&config.database).await?;
+        let store = self.connect(&config).await?;
         let keys = config.secrets.keys()?;
         verify_keys(&store, &keys).await?;
         Ok(Sealed {

@@ -51,6 +51,12 @@ impl Failure {
         self
     }
 
+    /// The same with what helps behind.
+    pub(crate) fn with_hint(mut self, hint: &str) -> Self {
+        self.message.push_str(hint);
+        self
+    }
+
     /// Writes it to standard error and gives the exit code.
     pub(crate) fn report(&self, json: bool) -> ExitCode {
         let mut stderr = std::io::stderr().lock();
@@ -140,6 +146,7 @@ impl From<hooklane_local::Error> for Failure {
     fn from(error: hooklane_local::Error) -> Self {
         let code = match error {
             hooklane_local::Error::Missing { .. } => ErrorCode::Config,
+            hooklane_local::Error::InUse { .. } => ErrorCode::Conflict,
             _ => ErrorCode::Internal,
         };
         Self::new(code, error.to_string())

@@ -17,6 +17,7 @@
 
 mod account;
 mod dir;
+mod environment;
 mod error;
 mod install;
 mod nats;
@@ -28,6 +29,7 @@ mod stack;
 mod tools;
 
 pub use dir::{RunDir, servers_home};
+pub use environment::{MARK, exports, inherited};
 pub use error::Error;
 pub use nats::{Nats, NatsOptions};
 pub use postgres::{Postgres, PostgresOptions};

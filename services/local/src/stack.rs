@@ -1,29 +1,25 @@
 //! Both servers together, each private unless the environment names one.
 
-use std::env;
 use std::path::{Path, PathBuf};
 use std::thread;
 
 use crate::Say;
+use crate::environment;
 use crate::error::Error;
 use crate::nats::{Nats, NatsOptions};
 use crate::postgres::{Postgres, PostgresOptions};
 use crate::tools::{self, Install};
 
-/// `NATS_URL`, when set and not empty.
+/// `NATS_URL`, when set and not empty, and not inherited from local servers.
 #[must_use]
 pub fn external_nats_url() -> Option<String> {
-    variable("NATS_URL")
+    environment::own("NATS_URL")
 }
 
-/// `DATABASE_URL`, when set and not empty.
+/// `DATABASE_URL`, when set and not empty, and not inherited from local servers.
 #[must_use]
 pub fn external_database_url() -> Option<String> {
-    variable("DATABASE_URL")
-}
-
-fn variable(name: &str) -> Option<String> {
-    env::var(name).ok().filter(|value| !value.is_empty())
+    environment::own("DATABASE_URL")
 }
 
 /// How to bring up both servers.

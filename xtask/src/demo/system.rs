@@ -9,8 +9,8 @@ use anyhow::{Context, Result, bail, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hooklane_local::{
-    Install, NatsOptions, PostgresOptions, Psql, RunDir, Stack, StackOptions,
-    external_database_url, external_nats_url, postgres_bin, servers_home, to_stderr,
+    Install, NatsOptions, PostgresOptions, Psql, RunDir, Stack, StackOptions, exports,
+    external_database_url, external_nats_url, inherited, postgres_bin, servers_home, to_stderr,
 };
 use hooklane_testkit::{Receiver, wait};
 use nix::sys::signal::{Signal, kill};
@@ -73,7 +73,7 @@ impl System {
         std::fs::write(&config, config_text(health)).context("writing the configuration")?;
         let log = dir.path().join("hooklane.log");
         let log_file = std::fs::File::create(&log).context("making the log file")?;
-        let up = Command::new(&program)
+        let up = program_of_ours(&program)
             .arg("--config")
             .arg(&config)
             .arg("up")
@@ -116,7 +116,7 @@ impl System {
 
     /// Runs the `hooklane` command and returns what it prints.
     pub(super) async fn hooklane(&self, words: &[&str]) -> Result<String> {
-        let output = Command::new(&self.program)
+        let output = program_of_ours(&self.program)
             .arg("--config")
             .arg(&self.config)
             .args(words)
@@ -161,16 +161,19 @@ impl System {
     }
 
     /// Says what to try while everything is running.
-    pub(super) fn invite(&self, receiver: &Receiver, id: &str) {
-        let Self {
-            database_url,
-            nats_url,
-            ..
-        } = self;
-        let (program, config) = (shown(&self.program), shown(&self.config));
+    pub(super) fn invite(&self, receiver: &Receiver, id: &str) -> Result<()> {
+        // Marked, so that the shell that reads it in can run another demo afterwards.
+        let env = self.dir.path().join("env");
+        let variables = [
+            ("DATABASE_URL", self.database_url.clone()),
+            ("NATS_URL", self.nats_url.clone()),
+            ("HOOKLANE_CONFIG", shown(&self.config)),
+        ];
+        std::fs::write(&env, exports(&variables)).context("writing the environment")?;
+        let (program, env) = (shown(&self.program), shown(&env));
         eprintln!(
             "\n── everything keeps running; Ctrl-C ends it\n\n\
-             export DATABASE_URL='{database_url}' NATS_URL='{nats_url}' HOOKLANE_CONFIG='{config}'\n\
+             . '{env}'\n\
              alias hooklane='{program}'\n\n\
              hooklane message show {id}\n\
              hooklane endpoint list\n\
@@ -184,6 +187,7 @@ impl System {
             shown(&self.log),
             receiver.address(),
         );
+        Ok(())
     }
 
     /// Ends the process as an operator would, and checks that it went in good order.
@@ -197,6 +201,15 @@ impl System {
         to_stderr(&format!("cleaning up {}", self.dir.path().display()));
         Ok(())
     }
+}
+
+/// A program without what the shell read in to reach servers of an earlier run.
+fn program_of_ours(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    for (name, _) in inherited() {
+        command.env_remove(name);
+    }
+    command
 }
 
 /// A database for the demo alone, made anew on whichever server is used.

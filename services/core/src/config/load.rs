@@ -48,6 +48,14 @@ impl Sources {
             well_known,
         }
     }
+
+    /// The same without these variables.
+    #[must_use]
+    pub fn without(mut self, variables: &[&str]) -> Self {
+        self.environment
+            .retain(|(name, _)| !variables.contains(&name.as_str()));
+        self
+    }
 }
 
 /// Reads a `T`. What can't be read is added to `faults` and has its default in the answer, so

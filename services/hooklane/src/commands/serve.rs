@@ -65,7 +65,7 @@ impl Up {
             return serve(config, Role::All, true, None).await;
         }
         // Faults of the sections that are about to be completed are looked for afterwards.
-        let mut config = context.config(&[])?;
+        let mut config = context.local_config()?;
         let database_given = config.database.url.is_some();
         let nats_given = config.nats.url != hooklane_nats::Config::default().url
             || hooklane_local::external_nats_url().is_some();

@@ -127,25 +127,29 @@ fn write_environment(
     config: &Config,
     open: bool,
 ) -> Result<(), Failure> {
-    let mut text = format!(
-        "export DATABASE_URL='{}'\nexport NATS_URL='{}'\n",
-        stack.database_url(),
-        stack.nats_url()
-    );
+    let mut variables = vec![
+        ("DATABASE_URL", stack.database_url().to_owned()),
+        ("NATS_URL", stack.nats_url().to_owned()),
+    ];
     if open {
-        text.push_str(
-            "export HOOKLANE__ADDRESSES__ALLOW_HTTP=true\n\
-             export HOOKLANE__ADDRESSES__ALLOW_CIDRS='[\"127.0.0.0/8\", \"::1/128\"]'\n\
-             export HOOKLANE__ADDRESSES__ALLOW_NAMES='[\"localhost\"]'\n",
+        variables.extend(
+            [
+                ("HOOKLANE__ADDRESSES__ALLOW_HTTP", "true"),
+                (
+                    "HOOKLANE__ADDRESSES__ALLOW_CIDRS",
+                    r#"["127.0.0.0/8", "::1/128"]"#,
+                ),
+                ("HOOKLANE__ADDRESSES__ALLOW_NAMES", r#"["localhost"]"#),
+            ]
+            .map(|(name, value)| (name, value.to_owned())),
         );
     }
     let key_file = config.secrets.master_key_file.as_ref();
     if let Some(path) = key_file.and_then(|path| path.canonicalize().ok()) {
-        let path = path.display();
-        text.push_str(&format!(
-            "export HOOKLANE__SECRETS__MASTER_KEY_FILE='{path}'\n"
-        ));
+        let path = path.display().to_string();
+        variables.push(("HOOKLANE__SECRETS__MASTER_KEY_FILE", path));
     }
+    let text = hooklane_local::exports(&variables);
     let path = home.join("env");
     // Removed first: an old file may be open to others.
     let _ = std::fs::remove_file(&path);

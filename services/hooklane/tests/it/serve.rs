@@ -322,19 +322,16 @@ async fn up_local_brings_its_own_servers_and_keeps_its_data() {
     }
     let (endpoint, secret) = add_endpoint(&bench, &receiver.url("/hook"));
     bench.ok(&["outbox", "status"]);
+    let text = bench.fails(65, "conflict", &["up", "--local"]);
+    assert!(text.contains("in use by another process"), "{text}");
     assert!(!up.log().contains(&secret[6..]));
     up.signal("INT");
     let ended = up.wait(BUDGET).await;
     assert_eq!(ended.code, 0, "{}", ended.log);
-    bench.fails(69, "postgres_unavailable", &["consumer", "list"]);
+    let text = bench.fails(69, "postgres_unavailable", &["consumer", "list"]);
+    assert!(text.contains("unset DATABASE_URL NATS_URL"), "{text}");
 
-    for name in [
-        "DATABASE_URL",
-        "NATS_URL",
-        "HOOKLANE__SECRETS__MASTER_KEY_FILE",
-    ] {
-        bench.unset(name);
-    }
+    // In the same shell, where all of that is still set.
     let up = Process::start(&bench, &["up", "--local"]);
     ready(&health).await;
     let env = std::fs::read_to_string(bench.dir().join(".hooklane/env")).unwrap();

@@ -156,6 +156,8 @@ impl Config {
                         );
                     }
                 }),
+                // A key that can't be read is not missing.
+                Section::Secrets if faults.concerns("secrets") => {}
                 Section::Secrets => faults.within("secrets", |f| self.secrets.validate(f)),
                 Section::Addresses => faults.within("addresses", |f| {
                     for name in self.addresses.invalid_names() {
@@ -167,12 +169,16 @@ impl Config {
                     }
                 }),
                 Section::Retry => faults.within("retry", |f| {
+                    // What is left of a list of which something can't be read has other numbers.
+                    let partly = f.concerns("retry.delays");
                     for invalid in self.retry.validate() {
                         // Its text has the form `key: problem; fix`.
                         let text = invalid.to_string();
                         let (key, rest) = text.split_once(": ").unwrap_or(("", &text));
                         let (problem, fix) = rest.split_once("; ").unwrap_or((rest, "correct it"));
-                        f.add(key, problem, fix);
+                        if !(partly && key.starts_with("delays.")) {
+                            f.add(key, problem, fix);
+                        }
                     }
                 }),
                 Section::Endpoints => faults.within("endpoints", |f| {

@@ -105,7 +105,10 @@ impl Context {
     fn load(sources: &Sources, sections: &[Section]) -> (Config, Faults) {
         let mut faults = Faults::new();
         let config: Config = hooklane_core::config::load(sources, &mut faults);
-        config.validate(sections, &mut faults);
+        // What an unreadable file would have set is not known, and no fault.
+        if faults.is_complete() {
+            config.validate(sections, &mut faults);
+        }
         (config, faults)
     }
 

@@ -1,9 +1,12 @@
 //! How to reach the ledger's database, and for how long to wait for it.
 
+use std::borrow::Cow;
+use std::str::FromStr as _;
 use std::time::Duration;
 
 use hooklane_core::config::{ConnectionUrl, Faults};
 use serde::{Deserialize, Serialize};
+use sqlx::postgres::PgConnectOptions;
 
 /// The ledger's database.
 ///
@@ -53,22 +56,17 @@ impl Config {
 
     /// Adds what is wrong to `faults`.
     pub fn validate(&self, faults: &mut Faults) {
-        let known = |url: &ConnectionUrl| {
-            let text = url.expose();
-            text.starts_with("postgres://") || text.starts_with("postgresql://")
-        };
-        match &self.url {
+        match self.url.as_ref().map(ConnectionUrl::expose) {
             None => faults.add(
                 "url",
                 "is not set",
                 "set it or DATABASE_URL to postgres://user:password@host:port/database",
             ),
-            Some(url) if !known(url) => faults.add(
-                "url",
-                "is not a PostgreSQL address",
-                "give postgres://user:password@host:port/database",
-            ),
-            Some(_) => {}
+            Some(text) => {
+                if let Some((problem, fix)) = address_fault(text) {
+                    faults.add("url", problem, fix);
+                }
+            }
         }
         let (second, hour) = (Duration::from_secs(1), Duration::from_secs(3600));
         faults.range("max_connections", self.max_connections, 2..=500);
@@ -87,6 +85,55 @@ impl Config {
     }
 }
 
+/// The forms that `sslmode` takes.
+const SSL_MODES: [&str; 6] = [
+    "disable",
+    "allow",
+    "prefer",
+    "require",
+    "verify-ca",
+    "verify-full",
+];
+
+/// What is wrong with a database's address, and the fix; without quoting it, since it may hold a
+/// password.
+pub(crate) fn address_fault(text: &str) -> Option<(String, String)> {
+    const FORM: &str = "postgres://user:password@host:port/database";
+    let known = ["postgres://", "postgresql://"]
+        .iter()
+        .any(|scheme| text.starts_with(scheme));
+    if !known {
+        return Some((
+            "is not a PostgreSQL address".to_owned(),
+            format!("give {FORM}"),
+        ));
+    }
+    let url = match url::Url::parse(text) {
+        Ok(url) => url,
+        Err(error) => {
+            return Some((
+                format!("can't be read ({error})"),
+                format!("give {FORM}, with special characters of the password percent-encoded"),
+            ));
+        }
+    };
+    let ssl_mode = |(key, value): (Cow<'_, str>, Cow<'_, str>)| {
+        matches!(&*key, "sslmode" | "ssl-mode") && !SSL_MODES.contains(&&*value.to_lowercase())
+    };
+    if url.query_pairs().any(ssl_mode) {
+        return Some((
+            "has an `sslmode` that there is not".to_owned(),
+            format!("give one of {}", SSL_MODES.join(", ")),
+        ));
+    }
+    PgConnectOptions::from_str(text).is_err().then(|| {
+        (
+            "has an option that can't be used".to_owned(),
+            "correct what stands behind the `?`".to_owned(),
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,5 +142,33 @@ mod tests {
     fn formatting_never_shows_the_url() {
         let config = Config::new("postgres://user:canary@host/db");
         assert!(!format!("{config:?}").contains("canary"));
+    }
+
+    #[test]
+    fn an_address_that_cant_be_used_is_a_fault_and_not_quoted() {
+        for (address, told) in [
+            ("mysql://u:canary@h/d", "not a PostgreSQL address"),
+            ("postgres://u:canary@h:99999/d", "port"),
+            ("postgres://u:can/ary@h/d", "can't be read"),
+            ("postgres://u:canary@h/d?sslmode=canary", "verify-full"),
+            ("postgres://u:canary@h/d?port=canary", "behind the `?`"),
+        ] {
+            let mut faults = Faults::new();
+            Config::new(address).validate(&mut faults);
+            let text = faults.to_string();
+            assert_eq!(faults.found().len(), 1, "{address}: {text}");
+            assert_eq!(faults.found()[0].key, "url");
+            assert!(text.contains(told), "{address}: {text}");
+            assert!(!text.contains("canary"), "{text}");
+        }
+        for address in [
+            "postgres://h/d",
+            "postgresql:///d?host=/run/postgresql",
+            "postgres://u:p%2Fw@[::1]:5432/d?sslmode=Require&application_name=x",
+        ] {
+            let mut faults = Faults::new();
+            Config::new(address).validate(&mut faults);
+            assert!(faults.is_empty(), "{address}: {faults}");
+        }
     }
 }

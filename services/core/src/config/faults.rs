@@ -4,6 +4,8 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use humantime_serde::re::humantime::format_duration;
+
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Fault {
@@ -26,6 +28,7 @@ impl fmt::Display for Fault {
 pub struct Faults {
     found: Vec<Fault>,
     section: Vec<String>,
+    unread: bool,
 }
 
 impl Faults {
@@ -36,20 +39,42 @@ impl Faults {
     }
 
     /// Adds one. `key` is relative to the current section. A key is reported once: a value that
-    /// can't be read at all has no second fault.
+    /// can't be read at all, or not the whole of it, has no second fault.
     pub fn add(&mut self, key: &str, problem: impl Into<String>, fix: impl Into<String>) {
         let mut path = self.section.join(".");
         if !path.is_empty() && !key.is_empty() {
             path.push('.');
         }
         path.push_str(key);
-        if self.found.iter().all(|fault| fault.key != path) {
+        if !self.concerns(&path) {
             self.found.push(Fault {
                 key: path,
                 problem: problem.into(),
                 fix: fix.into(),
             });
         }
+    }
+
+    /// Whether something is wrong with a key, or with one below it.
+    #[must_use]
+    pub fn concerns(&self, key: &str) -> bool {
+        self.found.iter().any(|fault| {
+            let rest = fault.key.strip_prefix(key);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        })
+    }
+
+    /// Adds that a whole file can't be read. What it would have set is unknown from then on.
+    pub fn add_unread(&mut self, file: &str, problem: impl Into<String>, fix: impl Into<String>) {
+        self.add(file, problem, fix);
+        self.unread = true;
+    }
+
+    /// Whether everything was read that may set something: only then a value that is not set is a
+    /// fault.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        !self.unread
     }
 
     /// Looks at a section: keys that `check` adds are below `name`.
@@ -82,8 +107,8 @@ impl Faults {
             let (low, high) = allowed.into_inner();
             self.add(
                 key,
-                format!("is {value:?}"),
-                format!("set it between {low:?} and {high:?}"),
+                format!("is {}", shown(value)),
+                format!("set it between {} and {}", shown(low), shown(high)),
             );
         }
     }
@@ -107,6 +132,16 @@ impl Faults {
     pub fn into_result(self) -> Result<(), Self> {
         if self.is_empty() { Ok(()) } else { Err(self) }
     }
+}
+
+/// A duration as it is written in a file; whole days as days, however many.
+fn shown(duration: Duration) -> String {
+    const DAY: u64 = 24 * 60 * 60;
+    let seconds = duration.as_secs();
+    if seconds > 0 && seconds.is_multiple_of(DAY) && duration.subsec_nanos() == 0 {
+        return format!("{}days", seconds / DAY);
+    }
+    format_duration(duration).to_string()
 }
 
 impl fmt::Display for Faults {

@@ -4,6 +4,8 @@
 //! Serde stops at the first fault. To report all of them, the value at fault is taken out and
 //! the rest is read again, so that its default stands in for it until the report is made.
 
+mod words;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -12,6 +14,7 @@ use figment::value::{Dict, Value};
 use serde::de::DeserializeOwned;
 
 use super::Faults;
+use words::{fix, problem};
 
 /// Variables that override a key start with this; `__` stands between a section and its key.
 pub const PREFIX: &str = "HOOKLANE__";
@@ -85,7 +88,7 @@ impl Tree {
         let text = match std::fs::read_to_string(file) {
             Ok(text) => text,
             Err(error) => {
-                faults.add(
+                faults.add_unread(
                     &name,
                     format!("can't be read ({error})"),
                     "name a readable file with --config or HOOKLANE_CONFIG",
@@ -100,7 +103,7 @@ impl Tree {
                     .span()
                     .map_or(1, |span| text[..span.start].lines().count().max(1));
                 // The error's own text quotes the line, which may hold a secret.
-                faults.add(
+                faults.add_unread(
                     &name,
                     format!("is not TOML at line {line} ({})", error.message()),
                     "correct that line",
@@ -274,53 +277,6 @@ fn put(dict: &mut Dict, path: &[String], value: Value) {
     }
     if let Value::Dict(_, inner) = inner {
         put(inner, rest, value);
-    }
-}
-
-/// In words, and never with the value: it may be a secret.
-fn problem(kind: &Kind) -> String {
-    match kind {
-        Kind::Message(text) => format!("is invalid ({text})"),
-        Kind::InvalidType(actual, _) => format!("is {}", noun(actual)),
-        Kind::InvalidValue(..) | Kind::InvalidLength(..) => "has a value out of place".to_owned(),
-        Kind::UnknownVariant(given, _) => format!("is `{given}`, which is none of its choices"),
-        Kind::UnknownField(..) => "is not a key that Hooklane knows".to_owned(),
-        Kind::MissingField(field) => format!("lacks `{field}`"),
-        Kind::DuplicateField(field) => format!("has `{field}` twice"),
-        Kind::ISizeOutOfRange(_) | Kind::USizeOutOfRange(_) => "is out of range".to_owned(),
-        Kind::Unsupported(actual) | Kind::UnsupportedKey(actual, _) => {
-            format!("is {}, which can't be used here", noun(actual))
-        }
-    }
-}
-
-fn noun(actual: &Actual) -> &'static str {
-    match actual {
-        Actual::Bool(_) => "true or false",
-        Actual::Unsigned(_) | Actual::Signed(_) | Actual::Float(_) => "a number",
-        Actual::Char(_) | Actual::Str(_) => "text",
-        Actual::Seq => "a list",
-        Actual::Map => "a section",
-        _ => "of another kind",
-    }
-}
-
-fn fix(kind: &Kind, variable: Option<&str>, file: Option<&Path>) -> String {
-    let place = match (variable, file) {
-        (Some(variable), _) => format!(" in {variable}"),
-        (None, Some(file)) => format!(" in {}", file.display()),
-        (None, None) => String::new(),
-    };
-    match kind {
-        Kind::InvalidType(_, expected)
-        | Kind::InvalidValue(_, expected)
-        | Kind::InvalidLength(_, expected) => format!("give {expected}{place}"),
-        Kind::UnknownVariant(_, choices) => format!("choose of {}{place}", choices.join(", ")),
-        Kind::UnknownField(_, known) => {
-            format!("remove it{place}; known here: {}", known.join(", "))
-        }
-        Kind::MissingField(field) => format!("add `{field}`{place}"),
-        _ => format!("correct it{place}"),
     }
 }
 

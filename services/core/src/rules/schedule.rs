@@ -48,7 +48,7 @@ pub struct Schedule {
     /// The longest wait that a receiver's `Retry-After` is granted.
     #[serde(with = "humantime_serde")]
     pub retry_after_cap: Duration,
-    /// The wait after a fault of our own, which counts as no attempt.
+    /// The wait after a fault of our own, which uses up none of the delays.
     #[serde(with = "humantime_serde")]
     pub own_fault_delay: Duration,
 }
@@ -103,12 +103,12 @@ pub enum Invalid {
     TooManyDelays(usize),
     /// A delay is zero or longer than the deadline.
     #[error(
-        "delays: entry {position} is {}; give more than 0s and at most the deadline",
+        "delays.{index}: is {}; give more than 0s and at most the deadline",
         humantime_serde::re::humantime::format_duration(*delay)
     )]
     Delay {
-        /// Which entry, from 1.
-        position: usize,
+        /// Which entry, from 0 as keys of a file count.
+        index: usize,
         /// Its value.
         delay: Duration,
     },
@@ -148,8 +148,7 @@ impl Schedule {
         }
         for (index, &delay) in self.delays.iter().enumerate() {
             if delay.is_zero() || delay > self.deadline {
-                let position = index + 1;
-                faults.push(Invalid::Delay { position, delay });
+                faults.push(Invalid::Delay { index, delay });
             }
         }
         if !(0.0..=1.0).contains(&self.jitter) {

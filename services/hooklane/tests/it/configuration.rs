@@ -67,7 +67,7 @@ fn every_fault_is_reported_at_once() {
             "nonsense",
             "recorder.retention_day",
             "recorder.retention_days",
-            "retry.delays",
+            "retry.delays.1",
             "retry.jitter",
             "secrets.master_keys",
             "telemetry.log",
@@ -80,6 +80,36 @@ fn every_fault_is_reported_at_once() {
         text.contains("HOOKLANE__DATABASE__MAX_CONNECTIONS"),
         "{text}"
     );
+}
+
+#[test]
+fn addresses_and_tables_that_cant_be_are_faults() {
+    let mut bench = sound();
+    bench.set("DATABASE_URL", "postgres://user:canary@host:99999/db");
+    let sources = r#"[{table="outbox",database_url="postgres://u:canary@h/d?sslmode=foo"}]"#;
+    bench.set("HOOKLANE__RELAY__SOURCES", sources);
+    assert_eq!(
+        fault_keys(&bench),
+        [
+            "database.url",
+            "relay.sources.0.database_url",
+            "relay.sources.0.table"
+        ]
+    );
+    let text = bench.run(&["check-config"]).stderr;
+    for told in ["port", "verify-full", "`public.outbox`"] {
+        assert!(text.contains(told), "{text}");
+    }
+    assert!(!text.contains("canary"), "{text}");
+}
+
+#[test]
+fn a_file_that_is_missing_is_the_only_fault() {
+    let bench = Bench::bare();
+    let answer = bench.run(&["--config", "nope.toml", "--json", "check-config"]);
+    let faults = answer.error()["faults"].clone();
+    assert_eq!(faults.as_array().unwrap().len(), 1, "{faults}");
+    assert_eq!(faults[0]["key"], "nope.toml");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use hooklane_core::config::{ConnectionUrl, Faults};
 use serde::{Deserialize, Serialize};
 
+use crate::config::address_fault;
 use crate::operational;
 
 /// An outbox table. The defaults are Hooklane's own table in the ledger's database.
@@ -171,15 +172,12 @@ impl Source {
                 "name another",
             );
         }
-        if let Some(url) = &self.database_url
-            && !["postgres://", "postgresql://"]
-                .iter()
-                .any(|scheme| url.expose().starts_with(scheme))
-        {
+        let url = self.database_url.as_ref().map(ConnectionUrl::expose);
+        if let Some((problem, fix)) = url.and_then(address_fault) {
             faults.add(
                 "database_url",
-                "is not a PostgreSQL address",
-                "give postgres://user:password@host:port/database, or leave it out for the ledger's own",
+                problem,
+                format!("{fix}; or leave it out for the ledger's own"),
             );
         }
         let parts: Vec<&str> = self.table.split('.').collect();
@@ -188,6 +186,15 @@ impl Source {
                 "table",
                 format!("`{}` is not a table's name", self.table),
                 "give `schema.table`, exactly as it is spelled in the database",
+            );
+        } else if parts.len() < 2 {
+            faults.add(
+                "table",
+                format!("`{}` names no schema", self.table),
+                format!(
+                    "give `schema.table`, such as `public.{}`, exactly as it is spelled in the database",
+                    self.table
+                ),
             );
         }
         faults.within("columns", |faults| {
@@ -293,6 +300,17 @@ mod tests {
             ..Source::default()
         };
         assert_eq!(faults(&source), ["poll_min"]);
+    }
+
+    #[test]
+    fn a_table_without_a_schema_is_told_what_is_expected() {
+        let source = Source {
+            table: "outbox".to_owned(),
+            ..Source::default()
+        };
+        let mut faults = Faults::new();
+        source.validate(&mut faults);
+        assert!(faults.to_string().contains("`public.outbox`"), "{faults}");
     }
 
     #[test]

@@ -140,6 +140,36 @@ fn a_variable_at_fault_is_named() {
 }
 
 #[test]
+fn a_fault_is_told_in_the_words_of_the_file() {
+    let (_, faults) = read(
+        "[relay]\nbatch = 70000\nname = []\nwait = 'soon'\nallow = 7\nsources = [5, { table = true }]\n",
+        &[("HOOKLANE__DATABASE", "x")],
+    );
+    let text = faults.to_string();
+    for told in [
+        "relay.batch is out of range: give a whole number from 0 to 65535",
+        "relay.name is a list: give text",
+        "relay.wait is no duration: give a duration with its unit",
+        "relay.allow is a number: give a list",
+        "relay.sources.0 is a number: give a section",
+        "relay.sources.1.table is true or false: give text",
+        "database is text: give a section",
+    ] {
+        assert!(text.contains(told), "{told}\n{text}");
+    }
+}
+
+#[test]
+fn a_list_that_is_read_in_part_has_no_second_fault() {
+    let (_, mut faults) = read("[relay]\nallow = ['10.0.0.0/8', 'x']\n", &[]);
+    faults.within("relay", |faults| {
+        faults.add("allow", "is too short", "give more");
+        faults.add("batch", "is 0", "give more");
+    });
+    assert_eq!(keys(&faults), ["relay.allow.1", "relay.batch"]);
+}
+
+#[test]
 fn an_unknown_key_is_removed_where_it_came_from() {
     let source = "[{name='x', tabel='y'}]";
     let (_, faults) = read(
@@ -201,6 +231,7 @@ fn a_missing_file_is_a_fault() {
     let mut faults = Faults::new();
     let _: Config = load(&sources, &mut faults);
     assert_eq!(keys(&faults), ["/nonexistent/hooklane.toml"]);
+    assert!(!faults.is_complete());
 }
 
 #[test]

@@ -3,21 +3,29 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use hooklane_core::config::{Fault, Faults};
 use hooklane_core::error::ErrorCode;
 use hooklane_core::{secrets, telemetry};
 use hooklane_proto::{id, token};
 use hooklane_store::manage;
+use serde::{Serialize, Serializer};
 use serde_json::json;
 
 use crate::output;
 
 /// A command that did not do what it was asked.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub(crate) struct Failure {
+    #[serde(serialize_with = "serialize_code")]
     code: ErrorCode,
     message: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     faults: Vec<Fault>,
+}
+
+fn serialize_code<S: Serializer>(code: &ErrorCode, s: S) -> Result<S::Ok, S::Error> {
+    s.serialize_str(code.as_str())
 }
 
 impl Failure {
@@ -38,6 +46,18 @@ impl Failure {
     /// A value or input is malformed.
     pub(crate) fn data(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::InvalidData, message)
+    }
+
+    /// The command line can't be read: what the parser says, without its usage lines, which are for
+    /// people.
+    pub(crate) fn unparsed(error: &clap::Error) -> Self {
+        if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+            return Self::usage("a command is missing; --help lists what there is");
+        }
+        let text = error.render().to_string();
+        let text = text.strip_prefix("error: ").unwrap_or(&text);
+        let end = text.find("\n\nUsage:").unwrap_or(text.len());
+        Self::usage(text[..end].trim())
     }
 
     /// Hooklane's own fault.
@@ -62,11 +82,7 @@ impl Failure {
         let mut stderr = std::io::stderr().lock();
         // Nothing is to be done about a terminal that is gone.
         let _ = if json {
-            let mut error = json!({ "code": self.code.as_str(), "message": self.message });
-            if !self.faults.is_empty() {
-                error["faults"] = json!(self.faults);
-            }
-            writeln!(stderr, "{}", json!({ "error": error }))
+            writeln!(stderr, "{}", json!({ "error": self }))
         } else {
             let faults: String = self
                 .faults

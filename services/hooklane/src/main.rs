@@ -20,6 +20,7 @@ use clap::error::ErrorKind;
 use hooklane_core::error::ErrorCode;
 
 use crate::cli::Cli;
+use crate::failure::Failure;
 
 /// Gives memory back after bursts better than the system's allocator does.
 #[global_allocator]
@@ -29,14 +30,7 @@ fn main() -> ExitCode {
     hooklane_core::tls::install_provider();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => {
-            // Nothing is to be done about a terminal that is gone.
-            let _ = error.print();
-            return match error.kind() {
-                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => ExitCode::SUCCESS,
-                _ => ExitCode::from(ErrorCode::Usage.exit_code()),
-            };
-        }
+        Err(error) => return unparsed(&error),
     };
     let json = cli.json;
     let runtime = match tokio::runtime::Builder::new_multi_thread()
@@ -45,7 +39,7 @@ fn main() -> ExitCode {
     {
         Ok(runtime) => runtime,
         Err(error) => {
-            let failure = failure::Failure::internal(format!("the runtime can't start: {error}"));
+            let failure = Failure::internal(format!("the runtime can't start: {error}"));
             return failure.report(json);
         }
     };
@@ -55,5 +49,24 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(json),
+    }
+}
+
+/// Ends a process whose command line asks for help or can't be read.
+fn unparsed(error: &clap::Error) -> ExitCode {
+    let asked = matches!(
+        error.kind(),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion
+    );
+    let mut words = std::env::args_os().take_while(|word| word != "--");
+    if !asked && words.any(|word| word == "--json") {
+        return Failure::unparsed(error).report(true);
+    }
+    // Nothing is to be done about a terminal that is gone.
+    let _ = error.print();
+    if asked {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(ErrorCode::Usage.exit_code())
     }
 }

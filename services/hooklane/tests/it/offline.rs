@@ -157,6 +157,36 @@ fn urls_are_judged_with_their_addresses() {
 }
 
 #[test]
+fn bad_usage_is_told_in_json_where_that_is_asked_for() {
+    let bench = Bench::bare();
+    for (args, told) in [
+        (&["no-such-command"][..], "no-such-command"),
+        (&["endpoint", "show", "not-an-id"], "not-an-id"),
+        (&["message", "show"], "<ID>"),
+        (&["consumer"], "command"),
+        (&[], "command"),
+    ] {
+        for args in [[&["--json"], args].concat(), [args, &["--json"]].concat()] {
+            let answer = bench.run(&args);
+            assert_eq!(answer.code, 64, "{args:?}");
+            let error = answer.error();
+            assert_eq!(error["code"], "usage", "{args:?}");
+            let message = error["message"].as_str().unwrap();
+            assert!(
+                message.contains(told) && !message.contains("Usage:"),
+                "{message}"
+            );
+            assert_eq!(answer.stderr.lines().count(), 1, "{answer:?}");
+        }
+    }
+    let help = bench.run(&["--json", "endpoint", "--help"]);
+    assert_eq!(help.code, 0);
+    // What stands behind `--` is no option.
+    let plain = bench.run(&["message", "show", "a", "b", "--", "--json"]);
+    assert!(plain.stderr.starts_with("error: "), "{plain:?}");
+}
+
+#[test]
 fn bad_usage_exits_with_64_and_help_with_0() {
     let bench = Bench::bare();
     for args in [

@@ -77,6 +77,11 @@ impl Failure {
         self
     }
 
+    /// The kind of fault.
+    pub(crate) fn code(&self) -> ErrorCode {
+        self.code
+    }
+
     /// Writes it to standard error and gives the exit code.
     pub(crate) fn report(&self, json: bool) -> ExitCode {
         let mut stderr = std::io::stderr().lock();

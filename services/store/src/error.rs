@@ -21,6 +21,17 @@ pub enum Error {
         "can't connect to the database: {0}; check that it runs, that `database.url` names it, and that the role may log in"
     )]
     Connect(#[source] sqlx::Error),
+    /// The database of an outbox source could not be reached.
+    #[error(
+        "can't connect to the database of the outbox source `{outbox}`: {source}; check that it runs, that `database_url` of this source names it, and that the role may log in"
+    )]
+    OutboxConnect {
+        /// The source's name.
+        outbox: String,
+        /// Why.
+        #[source]
+        source: sqlx::Error,
+    },
     /// The migrations failed.
     #[error(
         "can't migrate the database: {0}; the role needs CREATE on the database, and the schema `hooklane` must be ours"
@@ -77,7 +88,9 @@ impl Error {
 
     fn sql(&self) -> Option<&sqlx::Error> {
         match self {
-            Self::Connect(source) | Self::Statement { source, .. } => Some(source),
+            Self::Connect(source)
+            | Self::OutboxConnect { source, .. }
+            | Self::Statement { source, .. } => Some(source),
             Self::Migrate(sqlx::migrate::MigrateError::Execute(source)) => Some(source),
             Self::NoUrl
             | Self::Url

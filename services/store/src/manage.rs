@@ -140,7 +140,7 @@ impl crate::Error {
         match self {
             // A table that does not fit its source is a fault of the source.
             Self::NoUrl | Self::Url | Self::Outbox { .. } => ErrorCode::Config,
-            Self::Connect(_) => ErrorCode::PostgresUnavailable,
+            Self::Connect(_) | Self::OutboxConnect { .. } => ErrorCode::PostgresUnavailable,
             Self::Migrate(_) => ErrorCode::SchemaOutdated,
             _ if self.is_transient() => ErrorCode::PostgresUnavailable,
             _ => match self.sqlstate() {

@@ -1,7 +1,9 @@
 //! Accepted events as an operator looks for them: by message, by outbox row, by idempotency key.
 //!
 //! Reads alone. An event that is not accepted is found too, as long as the outbox or the list of
-//! rejected events still has it.
+//! events set aside still has it.
+
+mod find;
 
 use chrono::{DateTime, Utc};
 use hooklane_proto::id::{AttemptId, EndpointId, MessageId};
@@ -11,8 +13,7 @@ use crate::delivery::{Delivery, Row as DeliveryRow};
 use crate::manage::{Error, Kind};
 use crate::{Error as Fault, Store};
 
-/// Most messages that one idempotency key brings up: it is unique per consumer only.
-const MAX_MATCHES: i64 = 20;
+pub use find::{Found, find};
 
 /// An accepted event.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,140 +87,6 @@ pub struct Tree {
     pub deliveries: u64,
     /// As many of them as were asked for.
     pub branches: Vec<Branch>,
-}
-
-/// What an id or key stands for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
-    /// Accepted events.
-    Accepted(Vec<(DateTime<Utc>, MessageId)>),
-    /// A row of the ledger's own outbox that the relay has not taken yet.
-    Pending {
-        /// Whose it is, as written.
-        consumer: String,
-        /// What happened, as written.
-        event_type: String,
-        /// When it was written.
-        created_at: DateTime<Utc>,
-    },
-    /// An event that could not be accepted.
-    Rejected {
-        /// Its number in the list of rejected events.
-        number: i64,
-        /// Which way it came.
-        source: String,
-        /// The kind of reason.
-        reason: String,
-        /// The reason in words.
-        detail: String,
-    },
-}
-
-/// Finds what `text` stands for: a message id, an outbox row's id, or an idempotency key (of
-/// `consumer`, or else of any).
-///
-/// # Errors
-/// [`Error::NotFound`], or a fault of the database.
-pub async fn find(
-    store: &Store,
-    text: &str,
-    consumer: Option<&ConsumerId>,
-) -> Result<Found, Error> {
-    if let Ok(id) = text.parse::<MessageId>()
-        && let Some(found) = by_id(store, id).await?
-    {
-        return Ok(found);
-    }
-    // From consumer to consumer: the key's index has the consumer first.
-    let matches = sqlx::query!(
-        "SELECT k.accepted_at, k.message_id FROM hooklane.consumers c
-           JOIN LATERAL (SELECT accepted_at, message_id FROM hooklane.idempotency_keys
-                          WHERE consumer_id = c.id AND key = $1) AS k ON true
-          WHERE $2::text IS NULL OR c.id = $2
-          ORDER BY k.accepted_at DESC LIMIT $3",
-        text,
-        consumer.map(ConsumerId::as_str),
-        MAX_MATCHES,
-    )
-    .fetch_all(store.pool())
-    .await
-    .map_err(Fault::doing("looking for an idempotency key"))?;
-    if matches.is_empty() {
-        return Err(Error::not_found(Kind::Message, text));
-    }
-    let matches = matches
-        .into_iter()
-        .map(|row| (row.accepted_at, MessageId::from_uuid(row.message_id)))
-        .collect();
-    Ok(Found::Accepted(matches))
-}
-
-async fn by_id(store: &Store, id: MessageId) -> Result<Option<Found>, Error> {
-    let doing = "looking for a message";
-    let accepted = sqlx::query_scalar!(
-        "SELECT accepted_at FROM hooklane.messages WHERE id = $1 ORDER BY accepted_at DESC",
-        id.uuid(),
-    )
-    .fetch_all(store.pool())
-    .await
-    .map_err(Fault::doing(doing))?;
-    if !accepted.is_empty() {
-        let accepted = accepted.into_iter().map(|at| (at, id)).collect();
-        return Ok(Some(Found::Accepted(accepted)));
-    }
-    let rejected = sqlx::query!(
-        "SELECT id, source, reason, detail FROM hooklane.rejected_events
-          WHERE source_id = $1 AND source LIKE 'outbox:%' ORDER BY id DESC LIMIT 1",
-        id.uuid().to_string(),
-    )
-    .fetch_optional(store.pool())
-    .await
-    .map_err(Fault::doing(doing))?;
-    if let Some(row) = rejected {
-        return Ok(Some(Found::Rejected {
-            number: row.id,
-            source: row.source,
-            reason: row.reason,
-            detail: row.detail,
-        }));
-    }
-    let row = sqlx::query!(
-        "SELECT consumer_id, event_type, idempotency_key, created_at, processed_at
-           FROM hooklane.outbox_events WHERE id = $1",
-        id.uuid(),
-    )
-    .fetch_optional(store.pool())
-    .await
-    .map_err(Fault::doing(doing))?;
-    let Some(row) = row else {
-        return Ok(None);
-    };
-    if row.processed_at.is_none() {
-        return Ok(Some(Found::Pending {
-            consumer: row.consumer_id,
-            event_type: row.event_type,
-            created_at: row.created_at,
-        }));
-    }
-    // Taken, yet no message has its id: its key stood for an earlier one with the same content.
-    let Some(key) = row.idempotency_key else {
-        return Ok(None);
-    };
-    let first = sqlx::query!(
-        "SELECT accepted_at, message_id FROM hooklane.idempotency_keys
-          WHERE consumer_id = $1 AND key = $2",
-        row.consumer_id,
-        key,
-    )
-    .fetch_optional(store.pool())
-    .await
-    .map_err(Fault::doing(doing))?;
-    Ok(first.map(|row| {
-        Found::Accepted(vec![(
-            row.accepted_at,
-            MessageId::from_uuid(row.message_id),
-        )])
-    }))
 }
 
 /// A message with `limit` of its deliveries at the most (or the one to `endpoint`), and all their

@@ -36,6 +36,7 @@
 
 mod grants;
 mod horizon;
+mod pending;
 mod reader;
 mod rows;
 mod session;
@@ -47,6 +48,7 @@ mod unique;
 mod wake;
 
 pub use grants::grants;
+pub use pending::{Pending, pending};
 pub use reader::{Batch, Reader, Taken};
 pub use source::{Columns, OnPublished, Source};
 pub use status::{Status, status};

@@ -6,6 +6,7 @@
 //! Its payload is kept with it, so that it blocks nothing where it came from; one that is over the
 //! limit is not, and such an event has to be written anew by its producer.
 
+mod find;
 mod open;
 
 use std::time::Duration;
@@ -102,6 +103,45 @@ pub struct Requeued {
     pub without_payload: Vec<i64>,
 }
 
+/// A row of the table, without its payload.
+struct Row {
+    id: i64,
+    source: String,
+    source_id: String,
+    consumer_id: Option<String>,
+    event_type: Option<String>,
+    idempotency_key: Option<String>,
+    bytes: Option<i32>,
+    reason: String,
+    detail: String,
+    rejected_at: DateTime<Utc>,
+    requeued_at: Option<DateTime<Utc>>,
+    waiting_until: Option<DateTime<Utc>>,
+}
+
+impl Row {
+    fn rejected(self) -> Rejected {
+        Rejected {
+            id: self.id,
+            source: self.source,
+            source_id: self.source_id,
+            consumer: self.consumer_id,
+            event_type: self.event_type,
+            key: self.idempotency_key,
+            bytes: self.bytes,
+            reason: self.reason,
+            detail: self.detail,
+            rejected_at: self.rejected_at,
+            waiting_until: self.waiting_until,
+            standing: match (self.requeued_at, self.waiting_until) {
+                (Some(_), _) => Standing::Requeued,
+                (None, Some(_)) => Standing::Waiting,
+                (None, None) => Standing::Rejected,
+            },
+        }
+    }
+}
+
 impl Store {
     /// The events set aside, oldest first, after `after`, at most `limit`.
     ///
@@ -113,7 +153,8 @@ impl Store {
         after: i64,
         limit: i64,
     ) -> Result<Vec<Rejected>, Error> {
-        let rows = sqlx::query!(
+        let rows = sqlx::query_as!(
+            Row,
             r#"SELECT id, source, source_id, consumer_id, event_type, idempotency_key,
                       octet_length(payload) AS bytes, reason, detail, rejected_at, requeued_at,
                       waiting_until
@@ -136,25 +177,7 @@ impl Store {
         .fetch_all(self.pool())
         .await
         .map_err(Error::doing("listing rejected events"))?;
-        let rejected = rows.into_iter().map(|row| Rejected {
-            id: row.id,
-            source: row.source,
-            source_id: row.source_id,
-            consumer: row.consumer_id,
-            event_type: row.event_type,
-            key: row.idempotency_key,
-            bytes: row.bytes,
-            reason: row.reason,
-            detail: row.detail,
-            rejected_at: row.rejected_at,
-            waiting_until: row.waiting_until,
-            standing: match (row.requeued_at, row.waiting_until) {
-                (Some(_), _) => Standing::Requeued,
-                (None, Some(_)) => Standing::Waiting,
-                (None, None) => Standing::Rejected,
-            },
-        });
-        Ok(rejected.collect())
+        Ok(rows.into_iter().map(Row::rejected).collect())
     }
 
     /// The payload kept with an event set aside.

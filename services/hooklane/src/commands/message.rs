@@ -1,19 +1,24 @@
 //! `hooklane message`: what became of an event, as a tree of deliveries and attempts.
 
 mod tree;
+mod unsettled;
 mod view;
 
 use clap::{Args, Subcommand};
+use hooklane_core::error::ErrorCode;
 use hooklane_proto::id::{EndpointId, MessageId};
 use hooklane_proto::token::ConsumerId;
 use hooklane_store::message::{self, Found};
+use hooklane_store::outbox::{self, Pending, Source};
 use hooklane_store::task::Work;
-use serde::Serialize;
+use hooklane_store::{Store, operational};
 
 use super::task::Start;
+use crate::config::Section;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::output::{bytes, time};
+use crate::output::bytes;
+use unsettled::Answer;
 use view::View;
 
 /// Accepted events.
@@ -34,7 +39,7 @@ pub(crate) enum Message {
 /// Show what became of an event.
 #[derive(Debug, Args)]
 pub(crate) struct Show {
-    /// The message's id, the outbox row's id, or the idempotency key.
+    /// The message's id, the outbox row's id, the idempotency key, or the place in INTAKE.
     id: String,
     /// The consumer whose idempotency key it is.
     #[arg(long)]
@@ -50,27 +55,6 @@ pub(crate) struct Show {
     payload: bool,
 }
 
-/// What an id stands for, as JSON has it.
-#[derive(Debug, Serialize)]
-#[serde(tag = "found", rename_all = "snake_case")]
-enum Answer {
-    /// Accepted: one message, or several where one key stands for one at several consumers.
-    Accepted { messages: Vec<View> },
-    /// Written to the outbox and not taken yet.
-    Pending {
-        consumer: String,
-        event_type: String,
-        created_at: String,
-    },
-    /// Could not be accepted.
-    Rejected {
-        number: i64,
-        source: String,
-        reason: String,
-        detail: String,
-    },
-}
-
 impl Message {
     pub(crate) async fn run(self, context: &Context) -> Result<(), Failure> {
         match self {
@@ -82,45 +66,21 @@ impl Message {
 
 impl Show {
     async fn run(self, context: &Context) -> Result<(), Failure> {
-        let store = context.store().await?;
-        let (answer, human) = match message::find(&store, &self.id, self.consumer.as_ref()).await? {
-            Found::Pending {
-                consumer,
-                event_type,
-                created_at,
-            } => {
-                let created_at = time(created_at);
-                let human = format!(
-                    "{} is in the outbox since {created_at} ({event_type} for {consumer}) and not \
-                     accepted yet; is the relay running? See: hooklane outbox status",
-                    self.id
-                );
-                let answer = Answer::Pending {
-                    consumer,
-                    event_type,
-                    created_at,
-                };
-                (answer, human)
+        let config = context.config(&[Section::Database])?;
+        let store = context.connect(&config).await?;
+        let mut sources = config.relay.sources;
+        let names: Vec<&str> = sources.iter().map(|source| source.name.as_str()).collect();
+        let consumer = self.consumer.as_ref();
+        let found = match message::find(&store, &self.id, consumer, &names).await? {
+            Some(found) => found,
+            None => {
+                sources.push(operational::source());
+                Found::Pending(self.pending(context, &store, &sources).await?)
             }
-            Found::Rejected {
-                number,
-                source,
-                reason,
-                detail,
-            } => {
-                let human = format!(
-                    "{} of {source} could not be accepted ({reason}): {detail}\n\
-                     once that is mended: hooklane outbox requeue {number}",
-                    self.id
-                );
-                let answer = Answer::Rejected {
-                    number,
-                    source,
-                    reason,
-                    detail,
-                };
-                (answer, human)
-            }
+        };
+        let (answer, human) = match found {
+            Found::Pending(row) => unsettled::pending(&self.id, row),
+            Found::SetAside(event) => unsettled::set_aside(&self.id, *event),
             Found::Accepted(found) => {
                 let mut messages = Vec::new();
                 let mut human = Vec::new();
@@ -130,7 +90,7 @@ impl Show {
                     if self.payload {
                         return bytes(&tree.message.payload);
                     }
-                    human.push(tree::text(&tree));
+                    human.push(tree::text(&tree, self.endpoint));
                     messages.push(View::from(tree));
                 }
                 (Answer::Accepted { messages }, human.join("\n\n"))
@@ -140,5 +100,32 @@ impl Show {
             return Err(Failure::data(human));
         }
         context.output.print(&answer, || human)
+    }
+
+    /// The row of an outbox that nobody took yet. A source that can't be read hides none of another.
+    async fn pending(
+        &self,
+        context: &Context,
+        store: &Store,
+        sources: &[Source],
+    ) -> Result<Pending, Failure> {
+        for source in sources {
+            match outbox::pending(store, source, &self.id, self.consumer.as_ref()).await {
+                Ok(Some(row)) => return Ok(row),
+                Ok(None) => {}
+                Err(error) => context
+                    .output
+                    .note(&format!("not looked for in `{}`: {error}", source.name)),
+            }
+        }
+        Err(Failure::new(
+            ErrorCode::NotFound,
+            format!(
+                "there is no message `{}`, and no outbox that can be read has it; list messages' \
+                 deliveries with: hooklane delivery list. What was published to NATS and not taken \
+                 yet is in the stream INTAKE: nats stream view INTAKE",
+                self.id
+            ),
+        ))
     }
 }

@@ -1,12 +1,14 @@
 //! `hooklane outbox`: the outboxes, and what could not be taken from them (or from `INTAKE`).
 
+mod status;
+
 use clap::{Args, Subcommand};
 use hooklane_store::accept::Reason;
-use hooklane_store::outbox::{self, Scan, Source};
+use hooklane_store::outbox::Source;
 use hooklane_store::rejected::{Filter, Rejected};
 use serde::Serialize;
 
-use crate::config::{Config, Section};
+use crate::config::Config;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{or_dash, short, table, time};
@@ -103,34 +105,6 @@ pub(super) fn source<'c>(config: &'c Config, name: &str) -> Result<&'c Source, F
 }
 
 #[derive(Debug, Serialize)]
-struct Status {
-    sources: Vec<SourceView>,
-    set_aside: Vec<Count>,
-}
-
-#[derive(Debug, Serialize)]
-struct SourceView {
-    name: String,
-    table: String,
-    /// Whether a relay reads it at present.
-    led: bool,
-    pending: i64,
-    oldest: Option<String>,
-    settled: i64,
-    /// How rows are found: `horizon`, or `plain` (from the start each time).
-    scan: &'static str,
-    why_plain: Option<String>,
-}
-
-#[derive(Debug, Serialize)]
-struct Count {
-    source: String,
-    standing: &'static str,
-    reason: String,
-    count: i64,
-}
-
-#[derive(Debug, Serialize)]
 struct List {
     rejected: Vec<RejectedView>,
     next: Option<i64>,
@@ -194,7 +168,7 @@ struct Requeued {
 impl Outbox {
     pub(crate) async fn run(self, context: &Context) -> Result<(), Failure> {
         match self {
-            Self::Status { source } => status(context, source.as_deref()).await,
+            Self::Status { source } => status::run(context, source.as_deref()).await,
             Self::Rejected {
                 which,
                 after,
@@ -225,94 +199,6 @@ impl Outbox {
             }
         }
     }
-}
-
-async fn status(context: &Context, only: Option<&str>) -> Result<(), Failure> {
-    let config = context.config(&[Section::Database, Section::Relay])?;
-    let store = hooklane_store::Store::connect(&config.database).await?;
-    let sources = match only {
-        Some(name) => vec![source(&config, name)?],
-        None => config.relay.sources.iter().collect(),
-    };
-    let mut views = Vec::new();
-    for source in sources {
-        let status = outbox::status(&store, source)
-            .await
-            .map_err(|error| Failure::from(error).while_doing(&source.name))?;
-        views.push(SourceView {
-            name: status.name,
-            table: status.table,
-            led: status.led,
-            pending: status.pending,
-            oldest: status.oldest.map(time),
-            settled: status.settled,
-            scan: match status.scan {
-                Scan::Horizon => "horizon",
-                Scan::Plain => "plain",
-            },
-            why_plain: status.why_plain,
-        });
-    }
-    let set_aside = store
-        .rejected_counts()
-        .await?
-        .into_iter()
-        .map(|(source, standing, reason, count)| Count {
-            source,
-            standing: standing.as_str(),
-            reason,
-            count,
-        })
-        .collect();
-    let answer = Status {
-        sources: views,
-        set_aside,
-    };
-    context.output.print(&answer, || human(&answer))
-}
-
-fn human(status: &Status) -> String {
-    let rows = status
-        .sources
-        .iter()
-        .map(|source| {
-            [
-                source.name.clone(),
-                source.table.clone(),
-                source.pending.to_string(),
-                or_dash(source.oldest.clone()),
-                source.settled.to_string(),
-                if source.led { "yes" } else { "no" }.to_owned(),
-                match &source.why_plain {
-                    Some(why) => format!("{} ({why})", source.scan),
-                    None => source.scan.to_owned(),
-                },
-            ]
-        })
-        .collect();
-    let mut text = table(
-        [
-            "SOURCE", "TABLE", "PENDING", "OLDEST", "TAKEN", "RELAY", "READ BY",
-        ],
-        rows,
-    );
-    if !status.set_aside.is_empty() {
-        let rows = status
-            .set_aside
-            .iter()
-            .map(|count| {
-                [
-                    count.source.clone(),
-                    count.standing.to_owned(),
-                    count.reason.clone(),
-                    count.count.to_string(),
-                ]
-            })
-            .collect();
-        text.push_str("\n\nset aside:\n");
-        text.push_str(&table(["SOURCE", "STANDING", "REASON", "EVENTS"], rows));
-    }
-    text
 }
 
 async fn rejected(

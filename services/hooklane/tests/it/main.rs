@@ -26,3 +26,4 @@ mod surroundings;
 mod system;
 mod tasks;
 mod topology;
+mod waiting;

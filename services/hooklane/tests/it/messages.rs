@@ -36,7 +36,7 @@ async fn accept_payload(bench: &Bench, key: Option<&str>, payload: &'static [u8]
     }
 }
 
-async fn sql(bench: &Bench, text: &str) -> String {
+pub(crate) async fn sql(bench: &Bench, text: &str) -> String {
     bench.database().psql(text).await.unwrap().trim().to_owned()
 }
 

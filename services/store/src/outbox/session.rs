@@ -47,7 +47,10 @@ pub(super) async fn open(store: &Store, source: &Source) -> Result<PgConnection,
             .options(settings)
             .connect()
             .await
-            .map_err(Error::Connect),
+            .map_err(|fault| Error::OutboxConnect {
+                outbox: source.name.clone(),
+                source: fault,
+            }),
     }
 }
 
@@ -55,7 +58,10 @@ pub(super) async fn open(store: &Store, source: &Source) -> Result<PgConnection,
 pub(super) fn options(source: &Source) -> Result<PgConnectOptions, Error> {
     let url = source.database_url.as_ref().map_or("", |url| url.expose());
     Ok(PgConnectOptions::from_str(url)
-        .map_err(|_| Error::Url)?
+        .map_err(|_| Error::Outbox {
+            outbox: source.name.clone(),
+            problem: "its `database_url` can't be read; give postgres://user:password@host:port/database and percent-encode special characters of the password".to_owned(),
+        })?
         .application_name("hooklane")
         .options([
             ("statement_timeout", "30s"),

@@ -52,6 +52,9 @@ pub(super) struct Table {
     pub(super) purge: String,
     /// Counts: pending, oldest pending, settled.
     pub(super) count: String,
+    /// One pending row: `$1` texts, one of which is its id or its idempotency key, `$2` its consumer
+    /// or null. Answers its consumer, event type and time.
+    pub(super) find: String,
 }
 
 struct Column {
@@ -84,31 +87,19 @@ impl Table {
             return Err(fault(format!("{name} is not a table")));
         }
         let columns = columns(&mut *conn, oid).await?;
-        for (key, column) in source.columns.named() {
-            if column.is_empty() || columns.contains_key(column) {
-                continue;
+        let mut problems = missing(source, &name, &columns);
+        if let Some(id) = columns.get(source.columns.id.as_str()) {
+            if !id.not_null {
+                problems.push(format!(
+                    "the column {} of {name} may be null; an id is needed to settle a row",
+                    quoted(&source.columns.id)
+                ));
             }
-            let hint = if REQUIRED.contains(&key) {
-                ""
-            } else {
-                ", or leave it empty"
-            };
-            return Err(fault(format!(
-                "{name} has no column {}; set `columns.{key}`{hint}",
-                quoted(column)
-            )));
+            problems
+                .extend(unique::not_unique(&mut *conn, source, &name, oid, &kind, &id.kind).await?);
         }
-        let id = &columns[source.columns.id.as_str()];
-        if !id.not_null {
-            return Err(fault(format!(
-                "the column {} of {name} may be null; an id is needed to settle a row",
-                quoted(&source.columns.id)
-            )));
-        }
-        if let Some(problem) =
-            unique::not_unique(&mut *conn, source, &name, oid, &kind, &id.kind).await?
-        {
-            return Err(fault(problem));
+        if !problems.is_empty() {
+            return Err(fault(problems.join("; ")));
         }
         let (last_drawn, why_plain) = if kind == "p" {
             (None, Some("it is partitioned".to_owned()))
@@ -231,6 +222,15 @@ impl Table {
                     min({created}) FILTER (WHERE {pending}) AS oldest, \
                     count(*) FILTER (WHERE NOT ({pending})) AS settled FROM {table} AS t"
         );
+        let find = format!(
+            "SELECT {consumer} AS consumer, {event_type} AS event_type, {created} AS created_at \
+             FROM {table} AS t \
+             WHERE {pending} AND (t.{id}::text = ANY($1::text[]) OR {idempotency} = ANY($1)) \
+               AND ($2::text IS NULL OR {consumer} = $2) \
+             LIMIT 1",
+            event_type = text(&names.event_type),
+            idempotency = text(&names.idempotency_key),
+        );
         Self {
             oid,
             scan: if last_drawn.is_some() {
@@ -247,8 +247,28 @@ impl Table {
             settle,
             purge,
             count,
+            find,
         }
     }
+}
+
+/// Which columns the table lacks, each with the key that names it.
+fn missing(source: &Source, table: &str, columns: &HashMap<String, Column>) -> Vec<String> {
+    let named = source.columns.named().into_iter();
+    named
+        .filter(|(_, column)| !column.is_empty() && !columns.contains_key(*column))
+        .map(|(key, column)| {
+            let hint = if REQUIRED.contains(&key) {
+                ""
+            } else {
+                ", or leave it empty"
+            };
+            format!(
+                "{table} has no column {}; set `columns.{key}`{hint}",
+                quoted(column)
+            )
+        })
+        .collect()
 }
 
 async fn columns(conn: &mut PgConnection, oid: i64) -> Result<HashMap<String, Column>, Error> {

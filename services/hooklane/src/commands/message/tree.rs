@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use hooklane_proto::id::EndpointId;
 use hooklane_store::message::{Attempt, Branch, Tree};
 
 use crate::commands::input;
@@ -10,8 +11,9 @@ use crate::output::time;
 /// Characters of a payload or an answer that are shown.
 const SHOWN: usize = 160;
 
-/// The message, its deliveries below it, and their attempts below these.
-pub(super) fn text(tree: &Tree) -> String {
+/// The message, its deliveries below it (the one to `only` where it is given), and their attempts
+/// below these.
+pub(super) fn text(tree: &Tree, only: Option<EndpointId>) -> String {
     let message = &tree.message;
     let mut text = format!(
         "{} {} for {}\n  accepted {} from {}\n",
@@ -38,19 +40,26 @@ pub(super) fn text(tree: &Tree) -> String {
         message.content_type,
         payload(&message.payload, &message.content_type)
     );
-    if tree.branches.is_empty() {
-        text.push_str("  no deliveries: no endpoint was subscribed when it was accepted\n");
-    }
     for (n, branch) in tree.branches.iter().enumerate() {
         branch_text(&mut text, branch, n + 1 == tree.branches.len());
     }
     let shown = tree.branches.len() as u64;
-    if shown > 0 && shown < tree.deliveries {
-        let _ = writeln!(
-            text,
-            "  {} deliveries more; narrow it with --endpoint, or raise --limit",
-            tree.deliveries - shown
-        );
+    let others = tree.deliveries.saturating_sub(shown);
+    let rest = match (only, shown, others) {
+        (_, 0, 0) => {
+            Some("no deliveries: no endpoint was subscribed when it was accepted".to_owned())
+        }
+        (Some(endpoint), 0, others) => Some(format!(
+            "no delivery to {endpoint}, which was not subscribed when it was accepted; it has \
+             {others} to others"
+        )),
+        (None, _, 1..) => Some(format!(
+            "{others} deliveries more; narrow it with --endpoint, or raise --limit"
+        )),
+        _ => None,
+    };
+    if let Some(rest) = rest {
+        let _ = writeln!(text, "  {rest}");
     }
     text
 }

@@ -58,9 +58,13 @@ pub(crate) enum Dlq {
     Export {
         #[command(flatten)]
         which: Which,
-        /// Where to; standard output where it is not given.
+        /// Where to; standard output where it is not given. The file is the owner's alone, and
+        /// is there only once everything is in it.
         #[arg(long, value_name = "FILE")]
         output: Option<PathBuf>,
+        /// Replace a file that is there.
+        #[arg(long, requires = "output")]
+        force: bool,
     },
 }
 
@@ -188,9 +192,11 @@ impl Dlq {
                 let (filter, dry_run) = args.filter()?;
                 act::run(context, filter, Action::Discard, dry_run).await
             }
-            Self::Export { which, output } => {
-                export::run(context, &which.filter(None), output).await
-            }
+            Self::Export {
+                which,
+                output,
+                force,
+            } => export::run(context, &which.filter(None), output, force).await,
         }
     }
 }
@@ -258,7 +264,7 @@ async fn show(
     }
     let letters = whole(&store, &page.items).await?;
     let answer = Shown {
-        dead_letters: letters.into_iter().map(Letter::from).collect(),
+        dead_letters: letters,
     };
     context.output.print(&answer, || {
         let letters = answer.dead_letters.iter().map(Letter::human);
@@ -272,12 +278,16 @@ async fn show(
 }
 
 /// Listed dead letters with their payloads.
-async fn whole(
-    store: &Store,
-    listed: &[Listed],
-) -> Result<Vec<hooklane_proto::dead_letter::DeadLetter>, Failure> {
+async fn whole(store: &Store, listed: &[Listed]) -> Result<Vec<Letter>, Failure> {
     let series: Vec<_> = listed.iter().map(|letter| letter.series).collect();
-    Ok(store.whole_dead_letters(&series).await?)
+    let letters = store.whole_dead_letters(&series).await?;
+    Ok(letters
+        .into_iter()
+        .map(|letter| {
+            let listed = listed.iter().find(|of| of.series.key == letter.key);
+            Letter::new(letter, listed.and_then(|of| of.dead_lettered_at))
+        })
+        .collect())
 }
 
 /// Nothing is there that was meant.

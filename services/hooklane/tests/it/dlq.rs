@@ -1,5 +1,7 @@
 //! `hooklane dlq`: what failed for good, as an operator lists, shows, replays and discards it.
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use hooklane_testkit::wait::until;
 use hooklane_testkit::{Receiver, Reply};
 use serde_json::{Value, json};
@@ -142,11 +144,27 @@ async fn dead_letters_are_shown_exported_and_discarded() {
         .collect();
     assert_eq!(found, ids);
     assert_eq!(exported[0]["payload"], "{\"n\":  1}");
-    let file = bench.file("letters.jsonl", "");
-    let file = file.to_str().unwrap();
-    let written = bench.json(&["dlq", "export", "--reason", "poison", "--output", file]);
-    assert_eq!(written["exported"], 1);
-    assert!(std::fs::read_to_string(file).unwrap().contains(&ids[1]));
+    let listed = bench.json(&["dlq", "list"])["dead_letters"][2].clone();
+    for (field, value) in listed.as_object().unwrap() {
+        assert_eq!(&exported[0][field], value, "{field}");
+    }
+    let file = bench.dir().join("letters.jsonl");
+    let path = file.to_str().unwrap();
+    let export = ["dlq", "export", "--reason", "poison", "--output", path];
+    assert_eq!(bench.json(&export)["exported"], 1);
+    let once = std::fs::read_to_string(&file).unwrap();
+    assert!(once.contains(&ids[1]));
+    let mode = file.metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "payloads are their owner's alone");
+    let all = ["dlq", "export", "--output", path];
+    let refused = bench.fails(65, "conflict", &all);
+    assert!(refused.contains("--force"), "{refused}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), once);
+    assert_eq!(
+        bench.json(&[&all[..], &["--force"]].concat())["exported"],
+        3
+    );
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), lines);
 
     let would = bench.json(&["dlq", "discard", "--reason", "poison", "--dry-run"]);
     assert_eq!(would["discarded"], 1);

@@ -1,18 +1,18 @@
 //! Dead letters with their payloads, a JSON object a line.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
+mod file;
+
+use std::path::PathBuf;
 
 use hooklane_store::dead_letter::{Filter, Listed, Order};
 use serde::Serialize;
 
-use super::view::Letter;
 use super::whole;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output;
 use crate::progress;
+use file::Pending;
 
 /// Dead letters listed at a time.
 const PAGE: u32 = 500;
@@ -29,9 +29,10 @@ pub(super) async fn run(
     context: &Context,
     filter: &Filter,
     to: Option<PathBuf>,
+    force: bool,
 ) -> Result<(), Failure> {
+    let mut file = to.map(|path| Pending::create(path, force)).transpose()?;
     let store = context.store().await?;
-    let mut file = to.as_deref().map(create).transpose()?;
     let bar = progress::bar("exporting", None, context.output.json);
     let mut exported = 0;
     let mut after = None;
@@ -42,19 +43,16 @@ pub(super) async fn run(
         for part in parts(&page.items) {
             let mut lines = Vec::new();
             for letter in whole(&store, part).await? {
-                let line = serde_json::to_string(&Letter::from(letter)).map_err(|error| {
+                let line = serde_json::to_string(&letter).map_err(|error| {
                     Failure::internal(format!("a dead letter has no JSON form: {error}"))
                 })?;
                 lines.extend_from_slice(line.as_bytes());
                 lines.push(b'\n');
                 exported += 1;
             }
-            match (&mut file, &to) {
-                (Some(file), Some(path)) => {
-                    file.write_all(&lines)
-                        .map_err(|error| unwritable(path, &error))?;
-                }
-                _ => output::bytes(&lines)?,
+            match &mut file {
+                Some(file) => file.write(&lines)?,
+                None => output::bytes(&lines)?,
             }
             bar.set_position(exported);
         }
@@ -64,8 +62,8 @@ pub(super) async fn run(
         }
     }
     bar.finish_and_clear();
-    if let (Some(mut file), Some(path)) = (file, to) {
-        file.flush().map_err(|error| unwritable(&path, &error))?;
+    if let Some(file) = file {
+        let path = file.finish()?;
         let answer = Exported {
             exported,
             file: path.display().to_string(),
@@ -75,18 +73,6 @@ pub(super) async fn run(
         });
     }
     Ok(())
-}
-
-fn create(path: &Path) -> Result<BufWriter<File>, Failure> {
-    let file = File::create(path).map_err(|error| unwritable(path, &error))?;
-    Ok(BufWriter::new(file))
-}
-
-fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::data(format!(
-        "{} can't be written ({error}); name a file that can be",
-        path.display()
-    ))
 }
 
 /// A page cut into parts that fit into memory.

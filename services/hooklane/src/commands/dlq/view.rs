@@ -1,5 +1,6 @@
 //! Dead letters as JSON has them, and as a person reads one.
 
+use chrono::{DateTime, Utc};
 use hooklane_proto::dead_letter::DeadLetter;
 use hooklane_store::dead_letter::Listed;
 use serde::Serialize;
@@ -75,6 +76,8 @@ pub(super) struct Letter {
     last_status: Option<i16>,
     last_error: Option<String>,
     failed_at: String,
+    dead_lettered_at: Option<String>,
+    payload_bytes: usize,
     traceparent: Option<String>,
     content_type: String,
     /// The exact payload where it is text.
@@ -86,8 +89,9 @@ pub(super) struct Letter {
     bytes: bytes::Bytes,
 }
 
-impl From<DeadLetter> for Letter {
-    fn from(letter: DeadLetter) -> Self {
+impl Letter {
+    /// A letter that was put into `DLQ` at some time.
+    pub(super) fn new(letter: DeadLetter, dead_lettered_at: Option<DateTime<Utc>>) -> Self {
         let DeadLetter {
             key,
             consumer,
@@ -116,6 +120,8 @@ impl From<DeadLetter> for Letter {
             last_status,
             last_error,
             failed_at: time(failed_at),
+            dead_lettered_at: dead_lettered_at.map(time),
+            payload_bytes: payload.len(),
             traceparent: trace.map(|trace| trace.traceparent),
             content_type,
             payload: text,
@@ -123,9 +129,7 @@ impl From<DeadLetter> for Letter {
             bytes: payload,
         }
     }
-}
 
-impl Letter {
     pub(super) fn human(&self) -> String {
         let last = last(self.last_status, self.last_error.as_deref());
         fields(vec![
@@ -135,6 +139,7 @@ impl Letter {
             ("event type", self.event_type.clone()),
             ("accepted", self.accepted_at.clone()),
             ("failed", self.failed_at.clone()),
+            ("in DLQ since", or_dash(self.dead_lettered_at.clone())),
             ("reason", self.reason.clone()),
             ("last answer", or_dash((!last.is_empty()).then_some(last))),
             (

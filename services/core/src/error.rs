@@ -17,6 +17,8 @@ pub enum ErrorCode {
     WrongMasterKey,
     /// A stream or JetStream consumer exists with a conflicting definition.
     TopologyConflict,
+    /// Streams or JetStream consumers are not as their definitions say, and were to be left alone.
+    TopologyDrift,
     /// A value or input is malformed.
     InvalidData,
     /// An endpoint's address is forbidden.
@@ -41,11 +43,12 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// Every code.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Usage,
         Self::Config,
         Self::WrongMasterKey,
         Self::TopologyConflict,
+        Self::TopologyDrift,
         Self::InvalidData,
         Self::ForbiddenAddress,
         Self::NotFound,
@@ -66,6 +69,7 @@ impl ErrorCode {
             Self::Config => "config",
             Self::WrongMasterKey => "wrong_master_key",
             Self::TopologyConflict => "topology_conflict",
+            Self::TopologyDrift => "topology_drift",
             Self::InvalidData => "invalid_data",
             Self::ForbiddenAddress => "forbidden_address",
             Self::NotFound => "not_found",
@@ -85,7 +89,8 @@ impl ErrorCode {
     pub const fn exit_code(self) -> u8 {
         match self {
             Self::Usage | Self::Config | Self::WrongMasterKey | Self::TopologyConflict => 64,
-            Self::InvalidData
+            Self::TopologyDrift
+            | Self::InvalidData
             | Self::ForbiddenAddress
             | Self::NotFound
             | Self::Conflict
@@ -105,7 +110,11 @@ impl ErrorCode {
             Self::Conflict => 409,
             Self::ForbiddenAddress | Self::LimitExceeded | Self::BadSignature => 422,
             Self::PostgresUnavailable | Self::SchemaOutdated | Self::NatsUnavailable => 503,
-            Self::Config | Self::WrongMasterKey | Self::TopologyConflict | Self::Internal => 500,
+            Self::Config
+            | Self::WrongMasterKey
+            | Self::TopologyConflict
+            | Self::TopologyDrift
+            | Self::Internal => 500,
         }
     }
 }

@@ -10,6 +10,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use hooklane_proto::id::EndpointId;
 use hooklane_proto::route::State;
 use hooklane_proto::token::ConsumerId;
+use hooklane_store::consumer;
 use hooklane_store::endpoint::{self, Listing, Settle};
 use hooklane_store::task::Work;
 
@@ -262,6 +263,12 @@ impl Update {
             auto_disable: self.settings.auto_disable,
             headers,
         };
+        if changes.is_empty() {
+            return Err(Failure::usage(
+                "there is nothing to change: name a setting, such as --url or --rate; \
+                 hooklane endpoint update --help lists them",
+            ));
+        }
         let sealed = context.sealed(&[Section::Addresses]).await?;
         let policy = &sealed.config.addresses;
         let updated =
@@ -282,7 +289,11 @@ fn warn(context: &Context, warnings: &[String]) {
 }
 
 async fn list(context: &Context, listing: &Listing, limit: u32) -> Result<(), Failure> {
-    let page = endpoint::list(&context.store().await?, listing, limit).await?;
+    let store = context.store().await?;
+    if let Some(consumer) = &listing.consumer {
+        consumer::show(&store, consumer).await?;
+    }
+    let page = endpoint::list(&store, listing, limit).await?;
     let views: Vec<View> = page.items.into_iter().map(View::from).collect();
     let rows = views
         .iter()

@@ -5,7 +5,6 @@ use std::io::{IsTerminal as _, Write as _};
 use clap::Subcommand;
 use hooklane_core::error::ErrorCode;
 use hooklane_nats::topology::{self, Change, Kind};
-use hooklane_store::Store;
 use serde::Serialize;
 
 use crate::config::Section;
@@ -20,6 +19,9 @@ pub(crate) enum Nats {
         /// Don't ask.
         #[arg(long)]
         yes: bool,
+        /// Change nothing, and fail where something would have to be changed.
+        #[arg(long, conflicts_with_all = ["yes", "adopt"])]
+        check: bool,
         /// Take over streams of another ledger: after this one was moved or restored, and while no
         /// Hooklane runs on the other one.
         #[arg(long)]
@@ -58,9 +60,9 @@ impl From<&Change> for View {
 
 impl Nats {
     pub(crate) async fn run(self, context: &Context) -> Result<(), Failure> {
-        let Self::Apply { yes, adopt } = self;
+        let Self::Apply { yes, check, adopt } = self;
         let config = context.config(&[Section::Database, Section::Nats])?;
-        let store = Store::connect(&config.database).await?;
+        let store = context.connect(&config).await?;
         let client = connect_nats(&config, &store).await?;
         let changes = match adopt {
             true => topology::plan_adopting(&client).await?,
@@ -85,7 +87,7 @@ impl Nats {
         for change in &plan {
             context.output.note(change);
         }
-        let apply = !changes.is_empty() && (yes || confirmed(context));
+        let apply = !changes.is_empty() && !check && (yes || confirmed(context));
         if apply {
             topology::apply(&client, &changes).await?;
         }
@@ -99,7 +101,15 @@ impl Nats {
                 (0, _) => "everything is as it should be".to_owned(),
                 (count, true) => format!("{count} changes applied"),
                 (count, false) => format!("{count} changes not applied; to apply them: --yes"),
-            })
+            })?;
+        match changes.len() {
+            1.. if check => Err(Failure::new(
+                ErrorCode::TopologyDrift,
+                "the server's streams are not as their definitions say; to change that: hooklane \
+                 nats apply",
+            )),
+            _ => Ok(()),
+        }
     }
 }
 

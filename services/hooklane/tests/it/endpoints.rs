@@ -96,11 +96,16 @@ async fn what_can_not_be_is_refused() {
         &["endpoint", "add", "nobody", "https://example.com/"],
     );
     let nobody = "ep_00000000-0000-7000-8000-000000000001";
-    for command in [
-        "show", "pause", "resume", "delete", "rotate", "reveal", "update",
-    ] {
+    for command in ["show", "pause", "resume", "delete", "rotate", "reveal"] {
         bench.fails(65, "not_found", &["endpoint", command, nobody]);
     }
+    bench.fails(
+        65,
+        "not_found",
+        &["endpoint", "update", nobody, "--rate", "5"],
+    );
+    let text = bench.fails(65, "not_found", &["endpoint", "list", "--consumer", "nope"]);
+    assert!(text.contains("there is no consumer `nope`"), "{text}");
     assert_eq!(bench.json(&["endpoint", "list"])["endpoints"], json!([]));
 }
 
@@ -109,6 +114,9 @@ async fn an_update_changes_what_is_named_and_nothing_else() {
     let bench = Bench::ledger().await;
     let id = bench.endpoint();
     let before = bench.json(&["endpoint", "show", &id]);
+    let text = bench.fails(64, "usage", &["endpoint", "update", &id]);
+    assert!(text.contains("nothing to change"), "{text}");
+    assert_eq!(bench.json(&["endpoint", "show", &id]), before);
     let args = [
         "endpoint", "update", &id, "--rate", "none", "--header", "X-A: b",
     ];
@@ -239,7 +247,7 @@ async fn states_follow_pause_resume_and_delete() {
     assert_eq!(deleted["endpoint"]["state"], "deleted");
     assert_eq!(bench.json(&["endpoint", "delete", &id])["changed"], false);
     assert_eq!(bench.json(&["endpoint", "list"])["endpoints"], json!([]));
-    for command in ["pause", "resume", "rotate", "reveal", "update"] {
+    for command in ["pause", "resume", "rotate", "reveal"] {
         let text = bench.fails(65, "conflict", &["endpoint", command, &id]);
         assert!(text.contains("deleted"), "{text}");
     }

@@ -20,13 +20,22 @@ async fn streams_are_shown_before_they_are_made() {
     let planned = bench.json(&["nats", "apply"]);
     assert_eq!(planned["applied"], false);
 
+    let missing = bench.fails(65, "topology_drift", &["nats", "apply", "--check"]);
+    assert!(missing.contains("hooklane nats apply"), "{missing}");
+
     let applied = bench.json(&["nats", "apply", "--yes"]);
     assert_eq!(applied["applied"], true);
     assert_eq!(applied["changes"], planned["changes"]);
     let again = bench.json(&["nats", "apply"]);
     assert_eq!(again["changes"], json!([]));
 
+    let sound = bench.json(&["nats", "apply", "--check"]);
+    assert_eq!(sound, json!({ "changes": [], "applied": false }));
+
     bench.set("HOOKLANE__NATS__STREAM_SIZE_PERCENT", "50");
+    let drift = bench.run(&["--json", "nats", "apply", "--check"]);
+    assert_eq!(drift.code, 65, "{drift:?}");
+    assert!(drift.stdout.contains("max_bytes"), "{drift:?}");
     let changed = bench.json(&["nats", "apply"]);
     let change = &changed["changes"][0];
     assert_eq!(change["kind"], "update", "{changed}");

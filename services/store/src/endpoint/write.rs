@@ -190,6 +190,36 @@ pub struct Changes {
     pub headers: Option<CustomHeaders>,
 }
 
+impl Changes {
+    /// Whether everything is left as it is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let Self {
+            url,
+            description,
+            filter,
+            rate,
+            burst,
+            concurrency,
+            timeout,
+            auto_disable,
+            headers,
+        } = self;
+        let named = [
+            url.is_some(),
+            description.is_some(),
+            filter.is_some(),
+            rate.is_some(),
+            burst.is_some(),
+            concurrency.is_some(),
+            timeout.is_some(),
+            auto_disable.is_some(),
+            headers.is_some(),
+        ];
+        !named.contains(&true)
+    }
+}
+
 /// An endpoint after its change.
 #[derive(Debug)]
 pub struct Updated {

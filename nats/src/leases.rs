@@ -59,12 +59,15 @@ pub struct Ownership {
     pub owner: String,
     /// The last renewal, by the broker's clock.
     pub renewed_at: DateTime<Utc>,
+    /// The ids of the master keys that he has; none where his release did not tell.
+    pub keys: Vec<String>,
 }
 
 /// The `LEASES` bucket.
 #[derive(Clone)]
 pub struct Leases {
     bucket: Bucket,
+    keys: Vec<String>,
 }
 
 /// A partition owned. Dropping it leaves it to expire; releasing gives it up at once.
@@ -81,6 +84,8 @@ pub struct Lease {
 struct Value {
     owner: String,
     nonce: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    keys: Vec<String>,
 }
 
 impl Leases {
@@ -89,7 +94,14 @@ impl Leases {
     pub fn new(client: &Client) -> Self {
         Self {
             bucket: Bucket::new(client, subject::LEASES),
+            keys: Vec::new(),
         }
+    }
+
+    /// The same for an owner who has master keys with these ids, which his leases tell.
+    #[must_use]
+    pub fn with_keys(self, keys: Vec<String>) -> Self {
+        Self { keys, ..self }
     }
 
     /// Takes a partition that nobody owns; `None` where somebody does.
@@ -107,6 +119,7 @@ impl Leases {
         let value = Value {
             owner: owner.to_owned(),
             nonce: Uuid::now_v7().simple().to_string(),
+            keys: self.keys.clone(),
         };
         let written = self
             .bucket
@@ -140,6 +153,7 @@ impl Leases {
                     partition,
                     owner: value.owner,
                     renewed_at: entry.stored,
+                    keys: value.keys,
                 })
             }))
         }))

@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hooklane_core::broken::{self, Broken};
 use hooklane_core::clock::Boot;
 use hooklane_nats::{Lease, LeaseError, Leases};
 use hooklane_proto::subject;
@@ -72,7 +73,7 @@ type Left = BTreeMap<u16, Instant>;
 
 /// Owns partitions until `shutdown`, then drains and releases them all.
 pub(crate) async fn run(process: Arc<Process>, shutdown: CancellationToken) {
-    let leases = Leases::new(&process.nats);
+    let leases = Leases::new(&process.nats).with_keys(process.opener.key_ids());
     let mut owned = Owned::new();
     let mut left = Left::new();
     let mut running: JoinSet<()> = JoinSet::new();
@@ -325,8 +326,8 @@ async fn renew(lease: &mut Lease, term: &Term, config: &crate::config::Lease) {
                 term.extend(before.after(config.good_for()));
                 pause = config.renew_every;
             }
-            Ok(Err(LeaseError::Lost(_))) => return,
-            Ok(Err(error @ LeaseError::Unavailable(_))) => {
+            Ok(Err(LeaseError::Lost(_))) if !broken::is(Broken::NoLeaseCheck) => return,
+            Ok(Err(error)) => {
                 debug!(partition = lease.partition(), %error, "the lease can't be renewed now");
                 pause = AGAIN;
             }

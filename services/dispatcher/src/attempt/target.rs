@@ -55,6 +55,11 @@ impl fmt::Debug for Ready {
 }
 
 impl Opener {
+    /// The ids of the master keys, the current one first.
+    pub(crate) fn key_ids(&self) -> Vec<String> {
+        self.keys.ids().map(str::to_owned).collect()
+    }
+
     pub(crate) fn new(keys: Arc<MasterKeys>, policy: Policy) -> Self {
         Self {
             keys,

@@ -1,6 +1,10 @@
 //! The master key: held against the ledger, and rotated.
 
+use hooklane_testkit::wait::until;
+
 use crate::bench::{Bench, KEY, OTHER_KEY};
+use crate::process::Process;
+use crate::system::{BUDGET, ready, system};
 
 #[tokio::test]
 async fn a_wrong_master_key_is_refused_at_the_start() {
@@ -38,6 +42,34 @@ async fn rotation_seals_everything_anew_and_can_be_repeated() {
     assert_eq!(bench.json(&["endpoint", "reveal", &id]), secrets);
     bench.keys(&[("one", KEY)]);
     bench.fails(64, "wrong_master_key", &["endpoint", "reveal", &id]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dispatcher_that_lacks_the_new_key_is_noticed() {
+    let (mut bench, _nats, health) = system().await;
+    bench.endpoint();
+    let up = Process::start(&bench, &["up"]);
+    ready(&health).await;
+    bench.keys(&[("two", OTHER_KEY), ("one", KEY)]);
+    let what = "a dispatcher to have partitions, and a rotation to notice it";
+    until(what, BUDGET, async || {
+        let refused = bench.run(&["--json", "master-key", "rotate"]);
+        refused.code == 65
+            && refused.error()["message"]
+                .as_str()
+                .unwrap()
+                .contains("`two`")
+    })
+    .await
+    .unwrap();
+    up.signal("TERM");
+    assert_eq!(up.wait(BUDGET).await.code, 0);
+    let up = Process::start(&bench, &["up"]);
+    ready(&health).await;
+    let rotated = bench.json(&["master-key", "rotate"]);
+    assert_eq!(rotated["current"], "two");
+    up.signal("TERM");
+    assert_eq!(up.wait(BUDGET).await.code, 0);
 }
 
 #[tokio::test]

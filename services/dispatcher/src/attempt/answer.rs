@@ -11,6 +11,8 @@ pub(super) struct Answer {
     /// The first bytes.
     pub(super) body: Vec<u8>,
     end: End,
+    /// Headers that were left out.
+    dropped: usize,
     sent_again: bool,
 }
 
@@ -26,13 +28,14 @@ enum End {
 }
 
 impl Answer {
-    /// Keeps headers up to that many bytes; the first that does not fit and all after it are left
-    /// out.
+    /// Keeps headers up to that many bytes. One that does not fit is left out, which is noted, and
+    /// those behind it are kept as far as they fit.
     pub(super) fn take_headers(&mut self, headers: &HeaderMap, max: usize) {
         let mut left = max;
         for (name, value) in headers {
             let Some(rest) = left.checked_sub(name.as_str().len() + value.len()) else {
-                break;
+                self.dropped += 1;
+                continue;
             };
             left = rest;
             let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
@@ -83,12 +86,19 @@ impl Answer {
             End::Late => Some("the body did not end in time"),
             End::Broken => Some("the body broke off"),
         };
-        match (self.sent_again, body) {
-            (false, None) => None,
-            (false, Some(body)) => Some(body.to_owned()),
-            (true, None) => Some(SENT_AGAIN.to_owned()),
-            (true, Some(body)) => Some(format!("{SENT_AGAIN}; {body}")),
-        }
+        let headers = match self.dropped {
+            0 => None,
+            1 => Some("a header was too long for the log".to_owned()),
+            many => Some(format!("{many} headers were too long for the log")),
+        };
+        let notes: Vec<String> = self
+            .sent_again
+            .then(|| SENT_AGAIN.to_owned())
+            .into_iter()
+            .chain(headers)
+            .chain(body.map(str::to_owned))
+            .collect();
+        (!notes.is_empty()).then(|| notes.join("; "))
     }
 
     /// The same where there is no answer but a reason.
@@ -107,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn header_values_are_made_readable_and_bounded() {
+    fn header_values_are_made_readable_and_one_too_long_hides_none_behind_it() {
         let mut headers = HeaderMap::new();
         let latin = HeaderValue::from_bytes(b"caf\xe9").unwrap();
         headers.insert(HeaderName::from_static("x-name"), latin);
@@ -115,11 +125,23 @@ mod tests {
             HeaderName::from_static("x-long"),
             HeaderValue::from_static("0123456789"),
         );
+        headers.insert(
+            HeaderName::from_static("x-last"),
+            HeaderValue::from_static("1"),
+        );
         let mut answer = Answer::default();
         answer.take_headers(&headers, 20);
+        let kept = [("x-name", "caf\u{fffd}"), ("x-last", "1")];
+        let kept = kept.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(answer.headers, kept);
+        answer.sent_again();
+        let note = answer.note().unwrap();
         assert_eq!(
-            answer.headers,
-            [("x-name".to_owned(), "caf\u{fffd}".to_owned())]
+            note,
+            format!("{SENT_AGAIN}; a header was too long for the log")
         );
+        let mut whole = Answer::default();
+        whole.take_headers(&headers, 100);
+        assert_eq!(whole.note(), None);
     }
 }

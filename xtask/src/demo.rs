@@ -163,7 +163,7 @@ fn counts(message: &Value, receiver: &Receiver, verified: usize) -> Value {
 /// Builds these packages; answers where their programs are.
 async fn build(packages: &[&str]) -> Result<PathBuf> {
     let mut build = process::cargo();
-    build.args(["build", "--quiet"]);
+    build.arg("build");
     for package in packages {
         build.args(["--package", package]);
     }

@@ -87,7 +87,7 @@ async fn generate() -> Result<Data> {
     let stale = Touched::sources(&workspace().join("services/store"))?;
     let mut cargo = process::cargo();
     cargo
-        .args(["check", "--quiet", "--package", STORE, "--all-targets"])
+        .args(["check", "--package", STORE, "--all-targets"])
         .env("SQLX_OFFLINE", "false")
         .env("SQLX_OFFLINE_DIR", out.path())
         .env("DATABASE_URL", &database.url);

@@ -1,5 +1,7 @@
 //! `hooklane check-config` and `hooklane dump-config`.
 
+mod comments;
+
 use clap::Args;
 use serde::Serialize;
 
@@ -46,6 +48,9 @@ impl Dump {
         let text = toml::to_string_pretty(&config).map_err(|error| {
             Failure::internal(format!("the configuration has no TOML form: {error}"))
         })?;
-        output::line(&text)
+        output::line(&match self.defaults {
+            true => comments::commented(&text),
+            false => text,
+        })
     }
 }

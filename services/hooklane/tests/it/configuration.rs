@@ -157,6 +157,8 @@ fn a_dump_shows_no_secret() {
 fn the_dumped_defaults_are_a_file_that_can_be_read() {
     let mut bench = sound();
     let defaults = bench.ok(&["dump-config", "--defaults"]);
+    let meaning = "# Most connections one process opens, 2 to 500.";
+    assert!(defaults.contains(meaning), "{defaults}");
     bench.file("hooklane.toml", &defaults);
     bench.set("HOOKLANE__TELEMETRY__LOG", "warn");
     bench.ok(&["check-config"]);

@@ -129,6 +129,7 @@ impl Bench {
             rand::random(),
         ));
         let journal = Arc::new(Journal::new(plan.events()));
+        system::found(&setting.binary)?;
         progress.step("starting nats-server, PostgreSQL and hooklane");
         let system = System::start(system::Options {
             binary: setting.binary,

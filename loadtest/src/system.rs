@@ -57,19 +57,27 @@ pub struct System {
     dir: RunDir,
 }
 
+/// The binary's place from anywhere: it runs in another directory than ours.
+///
+/// # Errors
+/// Where it is not there.
+pub(crate) fn found(binary: &Path) -> Result<PathBuf> {
+    let binary = std::path::absolute(binary).context("finding the binary")?;
+    ensure!(
+        binary.is_file(),
+        "there is no {}: build it with `cargo build --release -p hooklane`, or name another with --binary",
+        binary.display()
+    );
+    Ok(binary)
+}
+
 impl System {
     /// Starts the servers, migrates the database with the binary, and starts `hooklane up`.
     ///
     /// # Errors
     /// Where a program is missing or doesn't start.
     pub async fn start(mut options: Options) -> Result<Self> {
-        // It runs in another directory than ours.
-        options.binary = std::path::absolute(&options.binary).context("finding the binary")?;
-        ensure!(
-            options.binary.is_file(),
-            "there is no {}: build it with `cargo build --release -p hooklane`, or name another with --binary",
-            options.binary.display()
-        );
+        options.binary = found(&options.binary)?;
         let profile = options.profile;
         let (stack, dir) = tokio::task::spawn_blocking(move || {
             let home = dot_hooklane();

@@ -96,3 +96,22 @@ async fn idempotency_keys_and_expired_secrets_are_forgotten_when_their_time_is_o
         )
         .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ended_tasks_go_with_the_days_that_they_were_about() {
+    let bench = Bench::new().await;
+    bench
+        .ledger
+        .sql(
+            "INSERT INTO hooklane.tasks (id, kind, consumer_id, message_id, status, created_at, turn_at, ended_at)
+             SELECT gen_random_uuid(), 'replay', name, gen_random_uuid(), status::hooklane.task_status, at, at, at_end
+               FROM (VALUES ('old', 'done', now() - '40 d'::interval, now() - '40 d'::interval),
+                            ('open', 'running', now() - '40 d'::interval, NULL),
+                            ('recent', 'cancelled', now() - '40 d'::interval, now() - '2 d'::interval))
+                    AS t (name, status, at, at_end)",
+        )
+        .await;
+    let _recorder = bench.record(Config::default());
+    let left = "SELECT string_agg(consumer_id, ' ' ORDER BY consumer_id) FROM hooklane.tasks";
+    bench.until(left, "open recent").await;
+}

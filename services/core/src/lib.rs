@@ -3,6 +3,7 @@
 //!
 //! Nothing here opens a connection to PostgreSQL or NATS.
 
+pub mod broken;
 pub mod clock;
 pub mod config;
 pub mod error;

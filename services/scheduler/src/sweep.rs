@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::num::NonZeroU16;
 
 use chrono::TimeDelta;
+use hooklane_core::broken::{self, Broken};
 use hooklane_nats::{Client, inspect};
 use hooklane_proto::subject;
 use hooklane_store::Store;
@@ -52,7 +53,7 @@ pub(crate) async fn run(
         let wait = match store.suspect(partitions.get(), grace).await {
             Ok(suspects) => {
                 for partition in suspects {
-                    if under_way.insert(partition) {
+                    if !broken::is(Broken::NoSweep) && under_way.insert(partition) {
                         let sweep = Sweep {
                             partition,
                             config: config.clone(),

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::join_all;
+use hooklane_core::broken::{self, Broken};
 use hooklane_nats::{AckToken, Outgoing, PublishError, Publisher, ack_all_confirmed};
 use hooklane_proto::header::{self, Headers};
 use hooklane_proto::record::{self, MAX_BATCH_BYTES, Record};
@@ -66,6 +67,9 @@ impl Batch {
     pub(super) async fn deliver(self, publisher: Publisher, progress_every: Duration) {
         let mut open = vec![self];
         while let Some(mut batch) = open.pop() {
+            if broken::is(Broken::AckFirst) {
+                settle(std::mem::take(&mut batch.owners)).await;
+            }
             match batch.publish(&publisher, progress_every).await {
                 Published::Safe => settle(batch.owners).await,
                 Published::TooLarge if batch.records.len() > 1 => {

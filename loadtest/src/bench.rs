@@ -5,6 +5,7 @@
 //! should come of it: that is the shapes' and the crash tests'.
 
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use hooklane_proto::id::EndpointId;
 use hooklane_store::Store;
 use hooklane_store::audit::{self, Open};
 use hooklane_store::producer::Producer;
+use hooklane_testkit::proxy::Proxy;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -26,7 +28,7 @@ use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::receiver::{Receiver, Sampling};
 use crate::setup::{self, Endpoints};
-use crate::system::{self, Profile, System, Tuning};
+use crate::system::{self, Member, Profile, System, Tuning};
 use crate::verify::{self, Verdict};
 
 /// Connections that write to the outbox.
@@ -54,14 +56,19 @@ pub struct Setting {
     pub consumers: u32,
     /// Endpoints of each consumer.
     pub endpoints_each: u32,
-    /// The endpoints' settings.
-    pub endpoints: Endpoints,
+    /// The endpoints' settings, in turn; at least one.
+    pub endpoints: Vec<Endpoints>,
     /// Bytes of one payload.
     pub payload: usize,
     /// The consumer of each event, in order.
     pub consumer_of: Vec<u32>,
     /// Every n-th request is verified byte by byte.
     pub verify_every: u64,
+    /// The processes, at least one.
+    pub members: Vec<Member>,
+    /// Whether everything is connected by links that may be cut and stalled: processes to servers,
+    /// lanes to endpoints.
+    pub linked: bool,
 }
 
 /// Events from the first ordinal to the one before the last.
@@ -100,6 +107,8 @@ pub struct Bench {
     pub endpoints: Vec<EndpointId>,
     /// The ledger.
     pub store: Store,
+    /// The links from lanes to endpoints, in the plan's order; empty where there are none.
+    pub links: Vec<Proxy>,
     /// Tells what is going on.
     pub progress: Progress,
     /// Ends every wait.
@@ -136,6 +145,8 @@ impl Bench {
             profile: setting.profile,
             tuning: setting.tuning,
             keep_logs: setting.keep_logs,
+            members: setting.members,
+            linked: setting.linked,
         })
         .await?;
         let store = system.store(AT_HAND).await?;
@@ -145,7 +156,9 @@ impl Bench {
         let receiver = Receiver::start(Arc::clone(&plan), epoch, sampling).await?;
         progress.step(&format!("adding {} endpoints", plan.endpoints()));
         let keys = system::master_key()?;
-        let endpoints = setup::set_up(&store, &plan, &receiver, setting.endpoints, keys).await?;
+        let (links, urls) = urls(&plan, &receiver, setting.linked).await?;
+        let settings = setting.endpoints;
+        let endpoints = setup::set_up(&store, &plan, &receiver, urls, settings, keys).await?;
         let producer = Producer::connect(system.database_url(), PRODUCERS).await?;
         let generator = Generator {
             plan: Arc::clone(&plan),
@@ -161,6 +174,7 @@ impl Bench {
             generator,
             endpoints,
             store,
+            links,
             progress,
             cancelled,
             system,
@@ -177,6 +191,8 @@ impl Bench {
             rows,
             connections: PRODUCERS,
             roll_back_every: 0,
+            double_every: 0,
+            patience: Duration::ZERO,
         }
     }
 
@@ -356,6 +372,24 @@ impl Bench {
         )
         .await
     }
+}
+
+/// Where the endpoints are for a lane, and the links that they are behind.
+async fn urls(plan: &Plan, receiver: &Receiver, linked: bool) -> Result<(Vec<Proxy>, Vec<String>)> {
+    let mut links = Vec::new();
+    let mut urls = Vec::with_capacity(plan.endpoints() as usize);
+    for endpoint in 0..plan.endpoints() {
+        let mut url = receiver.url(endpoint);
+        if linked {
+            let address = receiver.address(endpoint);
+            let any_port = SocketAddr::new(address.ip(), 0);
+            let link = Proxy::start(any_port, address).await?;
+            url = url.replace(&address.to_string(), &link.address().to_string());
+            links.push(link);
+        }
+        urls.push(url);
+    }
+    Ok((links, urls))
 }
 
 /// Ends when what is waited for does not change any more.

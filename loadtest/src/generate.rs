@@ -12,13 +12,17 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use hooklane_store::producer::{End, Producer, Row};
 use tokio::task::JoinSet;
-use tokio::time::sleep_until;
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use crate::epoch::Epoch;
 use crate::journal::{Fate, Journal};
 use crate::latency::Latency;
 use crate::plan::{EVENT_TYPE, Plan};
+
+/// The pause before a transaction that failed is tried again.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// Which events to write, and how.
 #[derive(Debug, Clone, Copy)]
@@ -35,6 +39,11 @@ pub struct Load {
     pub connections: u32,
     /// Every n-th transaction is rolled back; 0 for none.
     pub roll_back_every: u32,
+    /// Every n-th transaction that commits is followed by one with the same events in new rows,
+    /// under the same idempotency keys, which must come to nothing; 0 for none.
+    pub double_every: u32,
+    /// How long a transaction that fails is tried again.
+    pub patience: Duration,
 }
 
 /// What was generated.
@@ -64,7 +73,7 @@ impl Generator {
     /// it has.
     ///
     /// # Errors
-    /// Where a transaction fails: the producer's database is not what is tested here.
+    /// Where a transaction fails for longer than the load has patience.
     pub async fn run(&self, load: Load, cancelled: &CancellationToken) -> Result<Generated> {
         let cursor = Arc::new(AtomicU32::new(load.from));
         let start = self.epoch.micros();
@@ -104,7 +113,7 @@ impl Worker {
             plan,
             journal,
             epoch,
-            producer,
+            ..
         } = &self.generator;
         let rows_each = self.load.rows.max(1);
         let mut late = Latency::default();
@@ -114,7 +123,10 @@ impl Worker {
                 return Ok(late);
             }
             let ordinals = first..first.saturating_add(rows_each).min(self.load.to);
-            let rows: Vec<Row> = ordinals.clone().map(|n| row(plan, n)).collect();
+            let rows: Vec<Row> = ordinals
+                .clone()
+                .map(|n| row(plan, n, self.load.double_every > 0))
+                .collect();
             if let Some(rate) = self.load.rate {
                 let offset = f64::from(first - self.load.from) / rate * 1e6;
                 let due = self.start + offset as u64;
@@ -135,15 +147,17 @@ impl Worker {
             } else {
                 End::Commit
             };
-            producer
-                .write(&rows, end, || {
-                    let now = epoch.micros();
-                    for ordinal in ordinals.clone() {
-                        journal.begin(ordinal, now);
-                    }
-                })
-                .await
-                .context("writing to the outbox")?;
+            let began = |now| {
+                for ordinal in ordinals.clone() {
+                    journal.begin(ordinal, now);
+                }
+            };
+            self.write(&rows, end, began).await?;
+            let every = self.load.double_every;
+            if end == End::Commit && every > 0 && nth.is_multiple_of(every) {
+                let doubles: Vec<Row> = rows.iter().map(double).collect();
+                self.write(&doubles, end, |_| ()).await?;
+            }
             let fate = match end {
                 End::Commit => Fate::Committed,
                 End::RollBack => Fate::RolledBack,
@@ -155,9 +169,43 @@ impl Worker {
     }
 }
 
-fn row(plan: &Plan, ordinal: u32) -> Row {
+impl Worker {
+    /// Writes one transaction, again and again as long as there is patience. `began` is told when
+    /// the first commit that may have been taken began.
+    async fn write(&self, rows: &[Row], end: End, began: impl Fn(u64)) -> Result<()> {
+        let Generator {
+            epoch, producer, ..
+        } = &self.generator;
+        let give_up = Instant::now() + self.load.patience;
+        let mut is_first = true;
+        loop {
+            let before_end = || {
+                if std::mem::take(&mut is_first) {
+                    began(epoch.micros());
+                }
+            };
+            match producer.write(rows, end, before_end).await {
+                Ok(()) => return Ok(()),
+                Err(_) if Instant::now() < give_up => sleep(AGAIN).await,
+                Err(error) => return Err(error).context("writing to the outbox"),
+            }
+        }
+    }
+}
+
+/// The same event in another row.
+fn double(row: &Row) -> Row {
     Row {
-        id: plan.id(ordinal),
+        id: Uuid::now_v7(),
+        ..row.clone()
+    }
+}
+
+fn row(plan: &Plan, ordinal: u32, with_key: bool) -> Row {
+    let id = plan.id(ordinal);
+    Row {
+        id,
+        idempotency_key: with_key.then(|| format!("load-{id}")),
         consumer: Plan::consumer_name(plan.consumer_of(ordinal)),
         event_type: EVENT_TYPE.to_owned(),
         payload: plan.payload(ordinal),

@@ -6,10 +6,13 @@
 //! the ledger only through `hooklane-store`.
 
 pub mod bench;
+pub mod broker;
 pub mod epoch;
+pub mod faults;
 pub mod generate;
 pub mod host;
 pub mod journal;
+pub mod judge;
 pub mod latency;
 pub mod measure;
 pub mod plan;

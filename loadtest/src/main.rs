@@ -1,4 +1,5 @@
-//! `loadtest run`: reads the command line, runs one shape, prints what it found.
+//! `loadtest run` and `loadtest faults`: read the command line, run one shape of load or some seeds
+//! of faults, print what they found.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -7,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Parser, Subcommand};
+use loadtest::faults;
 use loadtest::progress::Progress;
 use loadtest::run::{self, Options};
 use loadtest::shape::{Numbers, Shape};
@@ -29,6 +31,77 @@ enum Command {
     /// Exit codes: 0 when nothing is wrong and every goal is met, 1 when not, 64 for bad usage,
     /// 70 when the run could not be finished.
     Run(RunArgs),
+    /// Starts a whole hooklane of several processes, puts load on it, breaks processes, servers,
+    /// links and endpoints on a schedule that a seed gives, and audits every invariant afterwards.
+    ///
+    /// Exit codes: 0 when no invariant is broken, 1 when one is, 64 for bad usage, 70 when a run
+    /// could not be finished.
+    Faults(FaultsArgs),
+}
+
+#[derive(Debug, Args)]
+struct FaultsArgs {
+    /// What the schedule is drawn from; by chance unless given.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How many seeds to run, one after the other, counting up from the first.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    seeds: u64,
+    /// How long load and faults go on, in minutes.
+    #[arg(long, default_value_t = 1.0)]
+    minutes: f64,
+    /// Events a second.
+    #[arg(long)]
+    rate: Option<f64>,
+    /// How long everything may take to be settled after the last fault, in seconds.
+    #[arg(long, default_value_t = 180, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    settle_within: u64,
+    /// The hooklane binary; the release build of this checkout unless given.
+    #[arg(long)]
+    binary: Option<PathBuf>,
+    /// Where logs are kept, in a directory for each seed in which something is wrong.
+    #[arg(long)]
+    logs: Option<PathBuf>,
+    /// Keep the logs in any case.
+    #[arg(long)]
+    keep_logs: bool,
+    /// Only print the schedules.
+    #[arg(long)]
+    dry_run: bool,
+    /// Print one JSON object for each seed in place of text.
+    #[arg(long)]
+    json: bool,
+}
+
+impl FaultsArgs {
+    fn options(self) -> Result<Vec<faults::Options>> {
+        let first = self
+            .seed
+            .unwrap_or_else(|| u64::from(rand::random::<u32>()));
+        let mut options = faults::Options::of(first);
+        let positive = |number: f64| number.is_finite() && number > 0.0;
+        ensure!(
+            positive(self.minutes) && self.minutes <= 60.0,
+            "--minutes must be above 0 and at most 60"
+        );
+        options.length = Duration::from_secs_f64(self.minutes * 60.0);
+        if let Some(rate) = self.rate {
+            ensure!(
+                positive(rate) && rate <= 1_000.0,
+                "--rate must be above 0 and at most 1,000"
+            );
+            options.rate = rate;
+        }
+        options.settle_within = Duration::from_secs(self.settle_within);
+        options.binary = self.binary.unwrap_or(options.binary);
+        options.logs = self.logs.unwrap_or(options.logs);
+        options.keep_logs = self.keep_logs;
+        let seeds = (0..self.seeds).map(|n| faults::Options {
+            seed: first.wrapping_add(n),
+            ..options.clone()
+        });
+        Ok(seeds.collect())
+    }
 }
 
 #[derive(Debug, Args)]
@@ -146,16 +219,19 @@ fn main() -> ExitCode {
             return ExitCode::from(code);
         }
     };
-    let Command::Run(args) = cli.command;
-    let json = args.json;
-    let options = match args.options() {
-        Ok(options) => options,
+    let (json, work) = match cli.command {
+        Command::Run(args) => (args.json, args.options().map(Work::Shape)),
+        Command::Faults(args) if args.dry_run => (args.json, args.options().map(Work::Plans)),
+        Command::Faults(args) => (args.json, args.options().map(Work::Faults)),
+    };
+    let done = match work {
+        Ok(work) => run_to_the_end(&work, json),
         Err(error) => {
             eprintln!("loadtest: {error:#}");
             return ExitCode::from(64);
         }
     };
-    match run_to_the_end(&options, json) {
+    match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
@@ -165,14 +241,23 @@ fn main() -> ExitCode {
     }
 }
 
-fn run_to_the_end(options: &Options, json: bool) -> Result<bool> {
+/// What was asked for.
+enum Work {
+    Shape(Options),
+    Faults(Vec<faults::Options>),
+    /// Only the schedules.
+    Plans(Vec<faults::Options>),
+}
+
+/// Whether nothing is wrong.
+fn run_to_the_end(work: &Work, json: bool) -> Result<bool> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .context("making the runtime")?;
     let progress = Progress::begin();
-    let report = runtime.block_on(async {
+    let done = runtime.block_on(async {
         let cancelled = CancellationToken::new();
         tokio::spawn({
             let cancelled = cancelled.clone();
@@ -182,17 +267,66 @@ fn run_to_the_end(options: &Options, json: bool) -> Result<bool> {
                 }
             }
         });
-        // Boxed: the future holds a whole run.
-        Box::pin(run::run(options, &progress, &cancelled)).await
+        // Boxed: the futures hold a whole run.
+        match work {
+            Work::Shape(options) => {
+                let report = Box::pin(run::run(options, &progress, &cancelled)).await?;
+                progress.end();
+                print(&report, json, || report.text())?;
+                Ok(report.is_good())
+            }
+            Work::Plans(seeds) => {
+                progress.end();
+                for options in seeds {
+                    let plan = faults::plan(options);
+                    print(&plan, json, || plan.clone())?;
+                }
+                Ok(true)
+            }
+            Work::Faults(seeds) => Box::pin(run_seeds(seeds, &progress, &cancelled, json)).await,
+        }
     });
     progress.end();
-    let report = report?;
+    done
+}
+
+/// Runs every seed, also after one failed, and says at the end which did.
+async fn run_seeds(
+    seeds: &[faults::Options],
+    progress: &Progress,
+    cancelled: &CancellationToken,
+    json: bool,
+) -> Result<bool> {
+    let mut again = Vec::new();
+    for options in seeds {
+        let report = faults::run(options, progress, cancelled)
+            .await
+            .with_context(|| format!("seed {}", options.seed))?;
+        print(&report, json, || report.text())?;
+        if !report.is_good() {
+            again.push(report.again);
+        }
+    }
+    if seeds.len() > 1 || !again.is_empty() {
+        progress.step(&format!(
+            "{} of {} seeds broke an invariant",
+            again.len(),
+            seeds.len()
+        ));
+    }
+    for again in &again {
+        progress.step(&format!("run it again: {again}"));
+    }
+    Ok(again.is_empty())
+}
+
+fn print(report: &impl serde::Serialize, json: bool, text: impl Fn() -> String) -> Result<()> {
     let mut out = std::io::stdout().lock();
     if json {
-        serde_json::to_writer(&mut out, &report).context("printing the report")?;
+        serde_json::to_writer(&mut out, report).context("printing the report")?;
         writeln!(out)?;
     } else {
-        write!(out, "{}", report.text())?;
+        write!(out, "{}", text())?;
     }
-    Ok(report.is_good())
+    Ok(())
 }

@@ -10,6 +10,7 @@
 //! between cores.
 
 mod http;
+mod lie;
 mod serve;
 mod shared;
 
@@ -25,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 use crate::epoch::Epoch;
 use crate::plan::Plan;
 
+pub use lie::Lie;
 use shared::Shared;
 pub use shared::{Behaviour, Counters, Seen};
 
@@ -76,6 +78,12 @@ impl Receiver {
             stop,
             thread: Some(thread),
         })
+    }
+
+    /// Where an endpoint listens.
+    #[must_use]
+    pub fn address(&self, endpoint: u32) -> SocketAddr {
+        self.addresses[endpoint as usize]
     }
 
     /// An endpoint's URL.

@@ -20,7 +20,7 @@ use crate::progress::Progress;
 use crate::report::{Drives, Goal, Host, MemoryReport, Phase, Report};
 use crate::setup::Endpoints;
 use crate::shape::{Numbers, Shape};
-use crate::system::{Profile, Tuning};
+use crate::system::{Member, Profile, Tuning};
 use crate::verify::Verdict;
 
 /// Bounds the memory of plan, journal and log.
@@ -106,10 +106,12 @@ impl Run<'_> {
             keep_logs: self.options.keep_logs.clone(),
             consumers,
             endpoints_each,
-            endpoints,
+            endpoints: vec![endpoints],
             payload: self.options.payload,
             consumer_of,
             verify_every: self.options.verify_every,
+            members: vec![Member::up()],
+            linked: false,
         };
         let bench = Bench::start(setting, self.progress.clone(), self.cancelled.clone()).await?;
         let host = host::look(bench.system.dir())?;
@@ -141,7 +143,7 @@ impl Run<'_> {
     }
 
     /// Stops everything in order; what the shape found becomes the report.
-    async fn finish(self, mut bench: Bench, host: Host, found: Found) -> Result<Report> {
+    async fn finish(self, bench: Bench, host: Host, found: Found) -> Result<Report> {
         bench.progress.step("stopping");
         bench.generator.producer.close().await;
         bench.store.close().await;

@@ -20,10 +20,10 @@ use crate::receiver::Receiver;
 /// Endpoints added at a time: each is a transaction that waits for the disk.
 const AT_A_TIME: u32 = 8;
 
-/// The settings that all endpoints of a run share.
+/// The settings of endpoints.
 #[derive(Debug, Clone, Copy)]
 pub struct Endpoints {
-    /// Attempts a second; `None` is no limit.
+    /// Attempts a second, and as many at once after a pause; `None` is no limit.
     pub rate: Option<u16>,
     /// Attempts in flight.
     pub concurrency: u16,
@@ -42,7 +42,8 @@ impl Default for Endpoints {
     }
 }
 
-/// Adds everything. Returns the endpoints' ids in the plan's order.
+/// Adds everything: at `urls`, in the plan's order, with `settings` in turn. Returns the endpoints'
+/// ids in the plan's order.
 ///
 /// # Errors
 /// Where the ledger refuses.
@@ -50,7 +51,8 @@ pub async fn set_up(
     store: &Store,
     plan: &Plan,
     receiver: &Receiver,
-    settings: Endpoints,
+    urls: Vec<String>,
+    settings: Vec<Endpoints>,
     keys: MasterKeys,
 ) -> Result<Vec<EndpointId>> {
     let name = EventType::new(EVENT_TYPE)?;
@@ -60,13 +62,13 @@ pub async fn set_up(
     let keys = Arc::new(keys);
     let next = Arc::new(AtomicU32::new(0));
     let mut workers = JoinSet::new();
-    let urls: Arc<Vec<String>> = Arc::new((0..plan.endpoints()).map(|n| receiver.url(n)).collect());
+    let (urls, settings) = (Arc::new(urls), Arc::new(settings));
     for _ in 0..AT_A_TIME {
         let worker = Worker {
             store: store.clone(),
             plan: plan.clone(),
             urls: Arc::clone(&urls),
-            settings,
+            settings: Arc::clone(&settings),
             keys: Arc::clone(&keys),
             next: Arc::clone(&next),
         };
@@ -94,7 +96,7 @@ struct Worker {
     store: Store,
     plan: Plan,
     urls: Arc<Vec<String>>,
-    settings: Endpoints,
+    settings: Arc<Vec<Endpoints>>,
     keys: Arc<MasterKeys>,
     next: Arc<AtomicU32>,
 }
@@ -114,13 +116,13 @@ impl Worker {
                 .context("adding a consumer")?;
             for index in self.plan.endpoints_of(index) {
                 let url = self.urls[index as usize].as_str();
+                let settings = self.settings[index as usize % self.settings.len()];
                 let new = endpoint::New {
-                    rate: self
-                        .settings
+                    rate: settings
                         .rate
                         .map_or(endpoint::Rate::Unlimited, endpoint::Rate::PerSecond),
-                    concurrency: self.settings.concurrency,
-                    timeout: self.settings.timeout,
+                    concurrency: settings.concurrency,
+                    timeout: settings.timeout,
                     ..endpoint::New::to(id.clone(), url, Filter::all())
                 };
                 let added = endpoint::add(&self.store, &new, &policy, &self.keys)

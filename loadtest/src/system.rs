@@ -1,26 +1,33 @@
-//! The system under test: a private nats-server and PostgreSQL, and the real `hooklane up` as a
-//! process of its own.
+//! The system under test: a private nats-server and PostgreSQL, and the real `hooklane` in one
+//! process or in several.
 //!
 //! Owns their lives: everything ends, and every file goes, when this is dropped or the process is
 //! stopped by whatever means. Does not own what is in the ledger (see [`crate::setup`]).
 
 mod child;
 mod config;
+mod place;
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use hooklane_local::{
-    Install, NatsOptions, PostgresOptions, RunDir, Stack, StackOptions, servers_home,
+    Install, Nats, NatsOptions, Postgres, PostgresOptions, RunDir, Stack, StackOptions,
+    servers_home,
 };
 use hooklane_store::{Config as StoreConfig, Store};
+use hooklane_testkit::proxy::Proxy;
 
 pub use child::Child;
 pub use config::{Tuning, master_key};
+use place::Place;
+pub use place::{Links, Member};
 
-/// How long `hooklane up` may take to stop in order: its own drain is 20 s.
+/// How long `hooklane` may take to stop in order: its own drain is 20 s.
 const STOP: Duration = Duration::from_secs(30);
 
 /// Whether commits wait for the disk.
@@ -44,16 +51,19 @@ pub struct Options {
     pub tuning: Tuning,
     /// Keep logs and the configuration here when the run ends.
     pub keep_logs: Option<PathBuf>,
+    /// The processes, at least one.
+    pub members: Vec<Member>,
+    /// Whether each process has links of its own to the servers, which may be cut and stalled.
+    pub linked: bool,
 }
 
-/// Servers, and a hooklane process that may be killed and started again.
+/// Servers, and hooklane processes that may be killed and started again.
 #[derive(Debug)]
 pub struct System {
     // In the order in which they must end.
-    hooklane: Option<Child>,
+    places: Arc<Vec<Place>>,
     stack: Arc<Stack>,
     options: Options,
-    starts: u32,
     dir: RunDir,
 }
 
@@ -72,7 +82,7 @@ pub(crate) fn found(binary: &Path) -> Result<PathBuf> {
 }
 
 impl System {
-    /// Starts the servers, migrates the database with the binary, and starts `hooklane up`.
+    /// Starts the servers, migrates the database, and starts every process.
     ///
     /// # Errors
     /// Where a program is missing or doesn't start.
@@ -98,22 +108,32 @@ impl System {
         .await
         .context("starting the servers panicked")?
         .context("starting the servers")?;
-        let mut system = Self {
-            hooklane: None,
-            stack: Arc::new(stack),
+        let stack = Arc::new(stack);
+        let mut places = Vec::with_capacity(options.members.len());
+        for member in &options.members {
+            let links = match options.linked {
+                true => Some(links(&stack).await?),
+                false => None,
+            };
+            let (mut database, mut nats) = (stack.database_url().to_owned(), stack.nats_url());
+            let by_link = links
+                .as_ref()
+                .map(|links| by_link(&stack, links))
+                .transpose()?;
+            if let Some((by_database, by_nats)) = &by_link {
+                database.clone_from(by_database);
+                nats = by_nats;
+            }
+            let text = config::text(&database, nats, &options.tuning);
+            let place = Place::new(member.clone(), links, &options.binary, dir.path(), &text)?;
+            places.push(place);
+        }
+        let system = Self {
+            places: Arc::new(places),
+            stack,
             options,
-            starts: 0,
             dir,
         };
-        std::fs::write(
-            system.config_path(),
-            config::text(
-                system.stack.database_url(),
-                system.stack.nats_url(),
-                &system.options.tuning,
-            ),
-        )
-        .context("writing hooklane's configuration")?;
         let store = system.store(2).await?;
         store.migrate().await.context("migrating the database")?;
         store.close().await;
@@ -121,60 +141,97 @@ impl System {
         Ok(system)
     }
 
-    /// Starts `hooklane up`.
+    /// Starts every process that does not run.
     ///
     /// # Errors
-    /// Where the process can't be started.
-    pub fn start_hooklane(&mut self) -> Result<()> {
-        self.starts += 1;
-        let child = Child::start(
-            &self.options.binary,
-            &["--config", &self.config_path().display().to_string(), "up"],
-            self.dir.path(),
-            &self.log_path(),
-        )
-        .with_context(|| format!("starting {}", self.options.binary.display()))?;
-        self.hooklane = Some(child);
+    /// Where a process can't be started.
+    pub fn start_hooklane(&self) -> Result<()> {
+        self.places.iter().try_for_each(Place::start)
+    }
+
+    /// Kills every process as `kill -9` does, and waits until it is gone.
+    pub fn kill_hooklane(&self) {
+        self.places.iter().for_each(Place::kill9);
+    }
+
+    /// Stops every process in order, all of them at once.
+    ///
+    /// # Errors
+    /// Where one does not stop in time, or not with success.
+    pub async fn stop_hooklane(&self) -> Result<()> {
+        let stops: Vec<_> = (0..self.places.len()).map(|n| self.stop(n)).collect();
+        for stopped in futures::future::join_all(stops).await {
+            stopped?;
+        }
         Ok(())
     }
 
-    /// Kills `hooklane up` as `kill -9` does, and waits until it is gone.
-    pub fn kill_hooklane(&mut self) {
-        if let Some(child) = self.hooklane.take() {
-            child.kill9();
+    /// Whether every process runs; an error with the end of its log where one ended by itself.
+    ///
+    /// # Errors
+    /// Where one has ended although nobody stopped it.
+    pub fn check(&self) -> Result<()> {
+        for place in self.places.iter() {
+            if let Some(status) = place.ended() {
+                bail!(
+                    "{} ended by itself with {status}\n{}",
+                    place.member.name,
+                    place.log_tail()
+                );
+            }
         }
+        Ok(())
     }
 
-    /// Stops `hooklane up` in order.
+    /// The processes that there are, whether they run or not; others name them by their index.
+    pub fn members(&self) -> impl Iterator<Item = &Member> {
+        self.places.iter().map(|place| &place.member)
+    }
+
+    /// A process's links to the servers, where it has any.
+    #[must_use]
+    pub fn links(&self, member: usize) -> Option<&Links> {
+        self.places[member].links.as_ref()
+    }
+
+    /// Kills a process as `kill -9` does, and waits until it is gone.
+    pub fn kill(&self, member: usize) {
+        self.places[member].kill9();
+    }
+
+    /// Starts a process, unless it runs.
+    ///
+    /// # Errors
+    /// Where it can't be started.
+    pub fn start_member(&self, member: usize) -> Result<()> {
+        self.places[member].start()
+    }
+
+    /// Stops a process in order.
     ///
     /// # Errors
     /// Where it does not stop in time, or not with success.
-    pub async fn stop_hooklane(&mut self) -> Result<()> {
-        let Some(child) = self.hooklane.take() else {
-            return Ok(());
-        };
-        let status = tokio::task::spawn_blocking(move || child.stop(STOP))
+    pub async fn stop(&self, member: usize) -> Result<()> {
+        let places = Arc::clone(&self.places);
+        tokio::task::spawn_blocking(move || places[member].stop())
             .await
-            .context("stopping hooklane panicked")?;
-        match status {
-            Some(status) if status.success() => Ok(()),
-            Some(status) => bail!("hooklane stopped with {status}\n{}", self.log_tail()),
-            None => bail!("hooklane did not stop within {STOP:?}\n{}", self.log_tail()),
-        }
+            .context("stopping hooklane panicked")?
     }
 
-    /// Whether `hooklane up` runs; an error with the end of its log where it ended by itself.
-    ///
-    /// # Errors
-    /// Where it has ended although nobody stopped it.
-    pub fn check(&self) -> Result<()> {
-        if let Some(status) = self.hooklane.as_ref().and_then(Child::ended) {
-            bail!(
-                "hooklane ended by itself with {status}\n{}",
-                self.log_tail()
-            );
-        }
-        Ok(())
+    /// Suspends a process.
+    pub fn suspend(&self, member: usize) {
+        self.places[member].suspend();
+    }
+
+    /// Lets a suspended process go on.
+    pub fn resume(&self, member: usize) {
+        self.places[member].resume();
+    }
+
+    /// The exit status of a process that ended by itself.
+    #[must_use]
+    pub fn ended(&self, member: usize) -> Option<ExitStatus> {
+        self.places[member].ended()
     }
 
     /// Stops nats-server; it stays down until [`System::wipe_jetstream`].
@@ -198,14 +255,33 @@ impl System {
             .await
     }
 
-    async fn with_nats(
+    /// Does something with nats-server that blocks.
+    ///
+    /// # Errors
+    /// Where that fails, or the server is not ours.
+    pub async fn with_nats(
         &self,
-        act: impl FnOnce(&hooklane_local::Nats) -> Result<()> + Send + 'static,
+        act: impl FnOnce(&Nats) -> Result<()> + Send + 'static,
     ) -> Result<()> {
         let stack = Arc::clone(&self.stack);
         tokio::task::spawn_blocking(move || act(stack.nats().context("nats-server is not ours")?))
             .await
             .context("a step with nats-server panicked")?
+    }
+
+    /// Does something with PostgreSQL that blocks.
+    ///
+    /// # Errors
+    /// Where that fails, or the server is not ours.
+    pub async fn with_postgres(
+        &self,
+        act: impl FnOnce(&Postgres) -> Result<()> + Send + 'static,
+    ) -> Result<()> {
+        let stack = Arc::clone(&self.stack);
+        let act = move || act(stack.postgres().context("PostgreSQL is not ours")?);
+        tokio::task::spawn_blocking(act)
+            .await
+            .context("a step with PostgreSQL panicked")?
     }
 
     /// Opens the ledger.
@@ -242,29 +318,25 @@ impl System {
     #[must_use]
     pub fn pids(&self) -> Pids {
         Pids {
-            hooklane: self.hooklane.as_ref().map(Child::pid),
-            nats: self.stack.nats().and_then(hooklane_local::Nats::pid),
-            postgres: self
-                .stack
-                .postgres()
-                .and_then(hooklane_local::Postgres::pid),
+            hooklane: self.places.first().and_then(Place::pid),
+            nats: self.stack.nats().and_then(Nats::pid),
+            postgres: self.stack.postgres().and_then(Postgres::pid),
         }
     }
 
-    /// Hooklane's log so far.
-    #[must_use]
-    pub fn log_path(&self) -> PathBuf {
-        self.dir.path().join("hooklane.log")
-    }
-
-    /// The last lines of hooklane's log.
+    /// The last lines of every process's log.
     #[must_use]
     pub fn log_tail(&self) -> String {
-        const LINES: usize = 20;
-        let text = std::fs::read(self.log_path()).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
-        let lines: Vec<&str> = text.lines().collect();
-        lines[lines.len().saturating_sub(LINES)..].join("\n")
+        let tails = self.places.iter().map(|place| match self.places.len() {
+            1 => place.log_tail(),
+            _ => format!("── {}\n{}", place.member.name, place.log_tail()),
+        });
+        tails.collect::<Vec<_>>().join("\n")
+    }
+
+    /// Keeps logs and configuration in `dir`, whatever was asked for.
+    pub fn keep_logs(&mut self, dir: PathBuf) {
+        self.options.keep_logs = Some(dir);
     }
 
     /// Where logs are kept, if they are.
@@ -272,10 +344,32 @@ impl System {
     pub fn kept(&self) -> Option<&Path> {
         self.options.keep_logs.as_deref()
     }
+}
 
-    fn config_path(&self) -> PathBuf {
-        self.dir.path().join("hooklane.toml")
-    }
+/// Ways to both servers that may be cut and stalled.
+async fn links(stack: &Stack) -> Result<Links> {
+    let to = |port: Option<u16>| {
+        let port = port.context("a server is not ours")?;
+        anyhow::Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+    };
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    Ok(Links {
+        nats: Proxy::start(any, to(stack.nats().map(Nats::port))?).await?,
+        postgres: Proxy::start(any, to(stack.postgres().map(Postgres::port))?).await?,
+    })
+}
+
+/// The URLs of both servers by these links: PostgreSQL's, then nats-server's.
+fn by_link(stack: &Stack, links: &Links) -> Result<(String, String)> {
+    let by = |url: &str, link: &Proxy| {
+        let (start, rest) = url.rsplit_once(':').context("a server's URL has no port")?;
+        let path = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+        anyhow::Ok(format!("{start}:{}{path}", link.address().port()))
+    };
+    Ok((
+        by(stack.database_url(), &links.postgres)?,
+        by(stack.nats_url(), &links.nats)?,
+    ))
 }
 
 impl Drop for System {
@@ -283,12 +377,13 @@ impl Drop for System {
         self.kill_hooklane();
         if let Some(kept) = &self.options.keep_logs {
             let _ = std::fs::create_dir_all(kept);
-            for path in [
-                self.log_path(),
-                self.config_path(),
-                self.dir.path().join("nats").join("nats-server.log"),
-                self.dir.path().join("postgres").join("postgres.log"),
-            ] {
+            let own = self.places.iter();
+            let mut paths: Vec<PathBuf> = own
+                .flat_map(|place| [place.log_path(), place.config_path()])
+                .collect();
+            paths.push(self.dir.path().join("nats").join("nats-server.log"));
+            paths.push(self.dir.path().join("postgres").join("postgres.log"));
+            for path in paths {
                 if let Some(name) = path.file_name() {
                     let _ = std::fs::copy(&path, kept.join(name));
                 }
@@ -300,7 +395,7 @@ impl Drop for System {
 /// Process ids, where the process runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pids {
-    /// `hooklane up`.
+    /// The first process of hooklane.
     pub hooklane: Option<u32>,
     /// nats-server.
     pub nats: Option<u32>,

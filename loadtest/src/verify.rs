@@ -29,6 +29,9 @@ const NEVER_ARRIVED: [&str; 7] = [
     "own_fault",
 ];
 
+/// What an attempt's note says where it sent its request twice: a kept connection was just closed.
+const SENT_TWICE: &str = "sent once more";
+
 /// What the comparison found.
 #[derive(Debug, Clone, Serialize)]
 pub struct Verdict {
@@ -204,6 +207,8 @@ pub async fn verify(
             return;
         };
         let tally = &mut tallies[slot as usize];
+        let sent_twice = |detail: &str| detail.contains(SENT_TWICE);
+        tally.perhaps += u32::from(attempt.detail.as_deref().is_some_and(sent_twice));
         match attempt.error.as_deref() {
             Some(error) if NEVER_ARRIVED.contains(&error) => {}
             Some(_) => tally.perhaps += 1,

@@ -103,6 +103,12 @@ pub(super) fn answer(status: u16) -> Cow<'static, [u8]> {
     Cow::Owned(format!("HTTP/1.1 {status} {reason}\r\n{length}\r\n").into_bytes())
 }
 
+/// An answer that asks to be left alone for a while.
+pub(super) fn busy(status: u16, seconds: u16) -> Vec<u8> {
+    format!("HTTP/1.1 {status} Busy\r\nretry-after: {seconds}\r\ncontent-length: 0\r\n\r\n")
+        .into_bytes()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,6 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 
 use super::http::{self, Head, Parsed};
+use super::lie;
 use super::shared::{Arrival, Behaviour, Shared};
 
 const BUFFER: usize = 4 * 1024;
@@ -90,6 +91,18 @@ async fn answer(
         let changed = shared.changed();
         match shared.behaviour(endpoint) {
             Behaviour::Answer(status) => return reply(stream, status, arrival).await,
+            Behaviour::Busy(status, seconds) => {
+                stream.write_all(&http::busy(status, seconds)).await?;
+                arrival.answered(status);
+                return Ok(());
+            }
+            // The arrival, dropped, logs that there was no answer.
+            Behaviour::Reset => {
+                stream.set_zero_linger()?;
+                return Err(io::ErrorKind::ConnectionReset.into());
+            }
+            Behaviour::Close => return Err(io::ErrorKind::ConnectionAborted.into()),
+            Behaviour::Lie(lie) => return lie::tell(stream, lie, arrival).await,
             Behaviour::Hang(time) if began.elapsed() >= time => {
                 return reply(stream, 200, arrival).await;
             }

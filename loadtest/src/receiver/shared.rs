@@ -9,6 +9,7 @@ use standardwebhooks::Webhook;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
+use super::lie::Lie;
 use super::{Sampling, http};
 use crate::epoch::Epoch;
 use crate::plan::Plan;
@@ -20,6 +21,14 @@ pub enum Behaviour {
     Answer(u16),
     /// Says nothing for this long, then answers 200.
     Hang(Duration),
+    /// Answers with this status and asks to be left alone for that many seconds.
+    Busy(u16, u16),
+    /// Resets the connection in place of an answer.
+    Reset,
+    /// Closes the connection in place of an answer.
+    Close,
+    /// Answers with a lie.
+    Lie(Lie),
 }
 
 /// One request.

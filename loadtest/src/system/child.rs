@@ -94,11 +94,7 @@ impl Child {
 
     /// Asks it to stop and waits up to `budget` for that; then it is killed, and the answer `None`.
     pub(super) fn stop(&self, budget: Duration) -> Option<ExitStatus> {
-        if self.ended().is_none()
-            && let Ok(pid) = i32::try_from(self.pid)
-        {
-            let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
-        }
+        self.signal(Signal::SIGTERM);
         let until = Instant::now() + budget;
         while Instant::now() < until {
             if let Some(status) = self.ended() {
@@ -108,6 +104,26 @@ impl Child {
         }
         self.kill9();
         None
+    }
+
+    /// Suspends it.
+    pub(super) fn suspend(&self) {
+        self.signal(Signal::SIGSTOP);
+    }
+
+    /// Lets it go on.
+    pub(super) fn resume(&self) {
+        self.signal(Signal::SIGCONT);
+    }
+
+    /// The lock keeps its pid from being reaped and given to somebody else in between.
+    fn signal(&self, signal: Signal) {
+        let mut process = self.process();
+        if let Ok(None) = process.try_wait()
+            && let Ok(pid) = i32::try_from(self.pid)
+        {
+            let _ = kill(Pid::from_raw(pid), signal);
+        }
     }
 
     fn process(&self) -> MutexGuard<'_, std::process::Child> {

@@ -1,7 +1,7 @@
 //! Whether the ledger keeps its invariants: questions for tests, the load test and a worried
 //! operator. Reads only.
 //!
-//! Owns what the ledger alone can prove (I1, I3, I4 and the ledger's half of I5); that an attempt
+//! Owns what the ledger alone can prove (I1, I3, I4, I9 and the ledger's half of I5); that an attempt
 //! here was really made, and that every one made is here, only a receiver can say, and
 //! [`attempts`] gives it the list to compare with. Does not own the judgement on what a crash
 //! excuses.
@@ -91,6 +91,8 @@ pub struct Attempt {
     pub status: Option<i16>,
     /// The error class, where there was no answer.
     pub error: Option<String>,
+    /// What was noted beside it, such as that the request went out twice within the attempt.
+    pub detail: Option<String>,
 }
 
 /// How often rows were driven and parked before their first attempt.
@@ -203,7 +205,8 @@ pub async fn totals(store: &Store) -> Result<Totals, Error> {
 pub async fn attempts(store: &Store, mut each: impl FnMut(Attempt)) -> Result<(), Error> {
     let doing = "reading the attempts";
     let mut rows = sqlx::query_as::<_, AttemptRow>(
-        "SELECT message_id, endpoint_id, series, drive, number, started_at, duration_us, status, error
+        "SELECT message_id, endpoint_id, series, drive, number, started_at, duration_us, status, error,
+                detail
          FROM hooklane.attempts",
     )
     .fetch(store.pool());
@@ -224,6 +227,7 @@ struct AttemptRow {
     duration_us: i64,
     status: Option<i16>,
     error: Option<String>,
+    detail: Option<String>,
 }
 
 impl From<AttemptRow> for Attempt {
@@ -238,6 +242,7 @@ impl From<AttemptRow> for Attempt {
             duration_us,
             status,
             error,
+            detail,
         } = row;
         Self {
             message: MessageId::from_uuid(message_id),
@@ -249,6 +254,7 @@ impl From<AttemptRow> for Attempt {
             duration_us,
             status,
             error,
+            detail,
         }
     }
 }

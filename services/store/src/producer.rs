@@ -25,6 +25,8 @@ pub struct Row {
     pub payload: String,
     /// W3C trace context, where the producer has one.
     pub traceparent: Option<String>,
+    /// What makes it the same event as another row of the consumer; without one it is its id.
+    pub idempotency_key: Option<String>,
 }
 
 /// How a transaction ends.
@@ -61,7 +63,8 @@ impl Producer {
         Ok(Self { pool })
     }
 
-    /// Writes `rows` in one transaction and ends it. `before_end` is called once everything is
+    /// Writes `rows` in one transaction and ends it; rows that are there already are left alone, so
+    /// that a transaction whose end is not known can be written again. `before_end` is called once everything is
     /// written and only the end is outstanding: what it notes is the time the commit began.
     ///
     /// # Errors
@@ -104,26 +107,31 @@ async fn insert(transaction: &mut Transaction<'_, Postgres>, rows: &[Row]) -> Re
     let mut event_types = Vec::with_capacity(rows.len());
     let mut payloads = Vec::with_capacity(rows.len());
     let mut traceparents = Vec::with_capacity(rows.len());
+    let mut keys = Vec::with_capacity(rows.len());
     for row in rows {
         ids.push(row.id);
         consumers.push(row.consumer.as_str());
         event_types.push(row.event_type.as_str());
         payloads.push(row.payload.as_str());
         traceparents.push(row.traceparent.as_deref());
+        keys.push(row.idempotency_key.as_deref());
     }
     sqlx::query(
-        "INSERT INTO hooklane.outbox_events (id, consumer_id, event_type, payload, headers)
+        "INSERT INTO hooklane.outbox_events
+                (id, consumer_id, event_type, payload, headers, idempotency_key)
          SELECT id, consumer, event_type, payload::json,
                 CASE WHEN traceparent IS NOT NULL
-                     THEN json_build_object('traceparent', traceparent) END
-         FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[])
-              AS rows (id, consumer, event_type, payload, traceparent)",
+                     THEN json_build_object('traceparent', traceparent) END, key
+         FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[])
+              AS rows (id, consumer, event_type, payload, traceparent, key)
+         ON CONFLICT (id) DO NOTHING",
     )
     .bind(ids)
     .bind(consumers)
     .bind(event_types)
     .bind(payloads)
     .bind(traceparents)
+    .bind(keys)
     .execute(&mut **transaction)
     .await
     .map_err(Error::doing("writing outbox rows"))?;

@@ -13,8 +13,6 @@
     reason = "tests; the seed comes from the environment and is printed"
 )]
 
-mod broker;
-mod judge;
 mod storm;
 
 use storm::Storm;

@@ -7,18 +7,17 @@ use anyhow::{Context, Result, ensure};
 use hooklane_nats::Client;
 use hooklane_store::audit;
 use loadtest::bench::{Bench, Events, Setting};
+use loadtest::broker;
 use loadtest::generate::Load;
+use loadtest::judge::{self, Crash, Judgement, Places};
 use loadtest::progress::Progress;
 use loadtest::receiver::Behaviour;
 use loadtest::setup::Endpoints;
-use loadtest::system::{Profile, Tuning};
+use loadtest::system::{Member, Profile, Tuning};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use tokio_util::sync::CancellationToken;
-
-use crate::broker;
-use crate::judge::{Crash, Judgement, Places};
 
 /// Events a second, from before the first crash until after the last.
 const RATE: f64 = 500.0;
@@ -61,7 +60,7 @@ impl Storm {
         let blows = self.blows(&mut random);
 
         let most = (RATE * LONGEST.as_secs_f64()) as u32;
-        let mut bench = start(WARM_UP + most).await?;
+        let bench = start(WARM_UP + most).await?;
         for endpoint in (0..bench.plan.endpoints()).filter(|n| n % 2 == 1) {
             bench.receiver.behave(endpoint, Behaviour::Hang(SLOW));
         }
@@ -88,7 +87,7 @@ impl Storm {
             let (generator, enough) = (bench.generator.clone(), enough.clone());
             async move { generator.run(load, &enough).await }
         });
-        let crashes = strike(&mut bench, &blows, &mut random).await;
+        let crashes = strike(&bench, &blows, &mut random).await;
         enough.cancel();
         writing.await.context("the generator panicked")??;
         let crashes = crashes?;
@@ -101,7 +100,7 @@ impl Storm {
             plan: &bench.plan,
             endpoints: &bench.endpoints,
         };
-        let judgement = Judgement::of(&verdict, &bench.receiver.log(), &places, &crashes);
+        let judgement = Judgement::of(&verdict, &bench.receiver.log(), &places, &crashes, &[]);
         println!(
             "{} kills and {} wipes in {:.0} s, calm after {:.1} s more: {judgement}",
             self.kills,
@@ -109,7 +108,10 @@ impl Storm {
             calm as f64 / 1e6,
             recovered.as_secs_f64()
         );
-        explain(&bench, &places, &judgement).await?;
+        let (log, suspects) = (bench.receiver.log(), &judgement.suspects);
+        for line in judge::explain(suspects, &log, &places, bench.epoch, &bench.store).await? {
+            println!("{line}");
+        }
         bench.system.stop_hooklane().await?;
         ensure!(
             judgement.faults.is_empty(),
@@ -146,38 +148,18 @@ async fn start(events: u32) -> Result<Bench> {
         keep_logs: std::env::var_os("HOOKLANE_CRASH_LOGS").map(PathBuf::from),
         consumers: CONSUMERS,
         endpoints_each: ENDPOINTS_EACH,
-        endpoints: Endpoints::default(),
+        endpoints: vec![Endpoints::default()],
         payload: 512,
         consumer_of: (0..events).map(|n| n % CONSUMERS).collect(),
         verify_every: 8,
+        members: vec![Member::up()],
+        linked: false,
     };
     Bench::start(setting, Progress::hidden(), CancellationToken::new()).await
 }
 
-/// Prints what the receiver saw and what the ledger has of a few deliveries that nothing excuses.
-async fn explain(bench: &Bench, places: &Places<'_>, judgement: &Judgement) -> Result<()> {
-    let few: Vec<_> = judgement.suspects.iter().take(5).copied().collect();
-    if few.is_empty() {
-        return Ok(());
-    }
-    for seen in bench.receiver.log() {
-        if few.contains(&places.pair(seen)) {
-            println!("{:?}: {seen:?}", places.pair(seen));
-        }
-    }
-    let wall = bench.epoch.wall();
-    audit::attempts(&bench.store, |attempt| {
-        if few.contains(&(attempt.message, attempt.endpoint)) {
-            let started = (attempt.started_at - wall).num_milliseconds();
-            println!("at {started} ms: {attempt:?}");
-        }
-    })
-    .await?;
-    Ok(())
-}
-
 /// Deals the blows at random moments, and notes what was under way.
-async fn strike(bench: &mut Bench, blows: &[Blow], random: &mut StdRng) -> Result<Vec<Crash>> {
+async fn strike(bench: &Bench, blows: &[Blow], random: &mut StdRng) -> Result<Vec<Crash>> {
     let config = hooklane_nats::Config {
         url: bench.system.nats_url().into(),
         ..hooklane_nats::Config::default()
@@ -202,13 +184,10 @@ async fn strike(bench: &mut Bench, blows: &[Blow], random: &mut StdRng) -> Resul
     Ok(crashes)
 }
 
-async fn kill(bench: &mut Bench, client: &Client) -> Result<Crash> {
+async fn kill(bench: &Bench, client: &Client) -> Result<Crash> {
     bench.system.kill_hooklane();
     let at = bench.epoch.micros();
-    let unsettled = broker::unsettled(client).await?;
-    let mut open = unsettled.deliveries;
-    let not_ended = audit::not_ended(&bench.store).await?.into_iter();
-    open.extend(not_ended.filter(|(message, _)| unsettled.events.contains(message)));
+    let open = broker::under_way(client, &bench.store).await?;
     bench.system.start_hooklane()?;
     Ok(Crash { at, open })
 }

@@ -41,6 +41,7 @@ fn row() -> Row {
         event_type: "invoice.paid".to_owned(),
         payload: "{}".to_owned(),
         traceparent: None,
+        idempotency_key: None,
     }
 }
 

@@ -169,6 +169,16 @@ const CHECKS: &[Check] = &[
                    ON a.message_id = d.message_id AND a.endpoint_id = d.endpoint_id
               WHERE d.attempt_count <> coalesce(a.made, 0)",
     },
+    Check {
+        invariant: "I9",
+        what: "idempotency keys under which an outbox made two messages",
+        excusable: false,
+        sql: "SELECT o.consumer_id || ' ' || o.idempotency_key
+              FROM hooklane.outbox_events o
+              JOIN hooklane.messages m ON m.id = o.id AND m.consumer_id = o.consumer_id
+              WHERE o.idempotency_key IS NOT NULL
+              GROUP BY o.consumer_id, o.idempotency_key HAVING count(*) > 1",
+    },
 ];
 
 /// Every rule that some row breaks. Joins whole tables: not for a busy ledger.

@@ -173,6 +173,14 @@ async fn each_planted_fault_is_found() {
             "deliveries whose attempt count",
             "UPDATE hooklane.deliveries SET attempt_count = attempt_count + 1".to_owned(),
         ),
+        (
+            "I9",
+            "idempotency keys under which",
+            "INSERT INTO hooklane.outbox_events
+                    (id, event_type, payload, consumer_id, idempotency_key, processed_at)
+             SELECT id, event_type, '{}', consumer_id, 'the-same', now() FROM hooklane.messages"
+                .to_owned(),
+        ),
     ];
     for (invariant, what, plant) in faults {
         let ledger = sound().await;
@@ -224,6 +232,7 @@ async fn a_producer_commits_its_rows_or_rolls_them_back() {
         event_type: "invoice.paid".to_owned(),
         payload: payload.to_owned(),
         traceparent: traceparent.map(str::to_owned),
+        idempotency_key: None,
     };
     let rows = [
         row(r#"{"b": 1,  "a":2}"#, None),
@@ -243,11 +252,14 @@ async fn a_producer_commits_its_rows_or_rolls_them_back() {
             .await,
         "0"
     );
-    producer
-        .write(&rows, End::Commit, || called += 1)
-        .await
-        .unwrap();
-    assert_eq!(called, 2);
+    // The second time because nobody knows how the first one ended.
+    for _ in 0..2 {
+        producer
+            .write(&rows, End::Commit, || called += 1)
+            .await
+            .unwrap();
+    }
+    assert_eq!(called, 3);
     assert_eq!(
         ledger
             .sql("SELECT payload, headers->>'traceparent' FROM hooklane.outbox_events ORDER BY position")

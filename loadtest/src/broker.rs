@@ -1,7 +1,7 @@
-//! What the broker still holds right after a kill: every delivery, and every event not yet fanned
+//! What the broker still holds right after a crash: every delivery, and every event not yet fanned
 //! out, whose message was not settled.
 //!
-//! A message that is settled can't come again, so whatever a kill makes hooklane repeat is among
+//! A message that is settled can't come again, so whatever a crash makes hooklane repeat is among
 //! these.
 
 use std::collections::HashSet;
@@ -14,19 +14,40 @@ use hooklane_nats::{Client, Error, inspect};
 use hooklane_proto::header;
 use hooklane_proto::id::{EndpointId, MessageId};
 use hooklane_proto::subject;
+use hooklane_store::Store;
+use hooklane_store::audit;
 
 /// A delivery: a message for an endpoint.
-pub(crate) type Pair = (MessageId, EndpointId);
+pub type Pair = (MessageId, EndpointId);
 
 /// What was not settled.
 #[derive(Debug, Default)]
-pub(crate) struct Unsettled {
-    pub(crate) deliveries: HashSet<Pair>,
-    pub(crate) events: HashSet<MessageId>,
+pub struct Unsettled {
+    /// Messages of `DELIVERIES`.
+    pub deliveries: HashSet<Pair>,
+    /// Messages of `EVENTS` above the ack floor.
+    pub events: HashSet<MessageId>,
+}
+
+/// Every delivery that is under way: its message is not settled, or its event's is not and the
+/// ledger does not know it as ended. It may have been parked in the ledger already, from where it is
+/// driven, while the event comes again.
+///
+/// # Errors
+/// Where the broker or the ledger can't be read.
+pub async fn under_way(client: &Client, store: &Store) -> Result<HashSet<Pair>> {
+    let unsettled = unsettled(client).await?;
+    let mut open = unsettled.deliveries;
+    let not_ended = audit::not_ended(store).await?.into_iter();
+    open.extend(not_ended.filter(|(message, _)| unsettled.events.contains(message)));
+    Ok(open)
 }
 
 /// Everything not settled; empty where the streams are not there.
-pub(crate) async fn unsettled(client: &Client) -> Result<Unsettled> {
+///
+/// # Errors
+/// Where the broker can't be read.
+pub async fn unsettled(client: &Client) -> Result<Unsettled> {
     let partitions = (0..client.partitions()).map(|partition| of_partition(client, partition));
     let mut all = Unsettled::default();
     for found in try_join_all(partitions).await? {

@@ -155,8 +155,8 @@ fn every_fault_is_reported_at_once_with_its_key() {
         keys,
         [
             "deadline",
-            "delays",
-            "delays",
+            "delays.0",
+            "delays.1",
             "jitter",
             "retry_after_cap",
             "own_fault_delay"

@@ -38,6 +38,15 @@ pub(super) fn commented(toml: &str) -> String {
         if let Some(row) = guide.get(format!("{section}.{key}").as_str()) {
             wrap(&mut text, row.meaning);
         }
+        // A list that is empty by default: what its entries have.
+        let entry = format!("{section}.{key}[].");
+        if line.ends_with("[]") {
+            for (key, row) in &guide {
+                if let Some(key) = key.strip_prefix(&entry) {
+                    wrap(&mut text, &format!("`{key}`: {}", row.meaning));
+                }
+            }
+        }
         text.push_str(line);
         text.push('\n');
     }
@@ -99,8 +108,11 @@ mod tests {
             .filter(|pair| !pair[0].starts_with("# "))
             .map(|pair| pair[1])
             .collect();
-        // Its entries are what the guide tells of.
-        assert_eq!(bare, ["master_keys = []"]);
+        assert!(bare.is_empty(), "{bare:?}");
+        assert!(
+            text.contains("# `key`: 32 random bytes in base64"),
+            "{text}"
+        );
         for unset in ["# url =", "# master_key_file =", "# database_url ="] {
             assert!(lines.contains(&unset), "{unset}: {text}");
         }

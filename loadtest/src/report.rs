@@ -53,7 +53,7 @@ pub struct Host {
 #[derive(Debug, Clone, Serialize)]
 pub struct Phase {
     /// Its name.
-    pub name: &'static str,
+    pub name: String,
     /// Events committed.
     pub events: u64,
     /// Deliveries that follow from them.
@@ -202,7 +202,7 @@ fn phases(phases: &[Phase]) -> Table {
         .iter()
         .map(|phase| {
             vec![
-                phase.name.to_owned(),
+                phase.name.clone(),
                 phase.events.to_string(),
                 phase.deliveries.to_string(),
                 format!("{:.2}", phase.generated_in_seconds),
@@ -261,7 +261,7 @@ fn cpu(phases: &[Phase]) -> Table {
         .map(|phase| {
             let cpu = phase.cpu_per_thousand;
             vec![
-                phase.name.to_owned(),
+                phase.name.clone(),
                 format!("{:.3}", cpu.hooklane),
                 format!("{:.3}", cpu.postgres),
                 format!("{:.3}", cpu.nats),

@@ -11,7 +11,7 @@ pub enum Shape {
     Fanout10,
     /// 100 events a second: the latency of a system that is not busy.
     Steady,
-    /// 1,000 endpoints, first all healthy, then one tenth of them hanging: what do the others notice?
+    /// 1,000 endpoints, all healthy and one tenth of them hanging in turn: what do the others notice?
     Hanging,
     /// 100,000 messages waiting for one hanging endpoint beside a healthy one.
     Backlog,
@@ -62,7 +62,7 @@ impl Shape {
             Self::Hanging => Numbers {
                 consumers: 500,
                 endpoints_each: 2,
-                events: 30_000,
+                events: 10_000,
                 rate: Some(500.0),
                 rows: 1,
                 warm_up: 2_500,

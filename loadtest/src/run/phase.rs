@@ -33,7 +33,7 @@ impl Begun {
     pub(super) fn end(
         &self,
         bench: &Bench,
-        name: &'static str,
+        name: impl Into<String>,
         events: Events,
         generated: &Generated,
         hanging: impl Fn(u32) -> bool,
@@ -44,7 +44,8 @@ impl Begun {
         let deliveries = count * u64::from(bench.plan.endpoints_each());
         let (healthy, hung) = bench.latencies(events, hanging);
         let cpu_per_thousand = cpu.per_thousand(deliveries);
-        bench.keep_arrivals(name, events)?;
+        let name = name.into();
+        bench.keep_arrivals(&name, events)?;
         Ok(Phase {
             name,
             events: count,

@@ -38,4 +38,4 @@ pub mod record;
 
 pub use config::Config;
 pub use error::Error;
-pub use pool::Store;
+pub use pool::{Store, Writes};

@@ -22,6 +22,16 @@ const MIGRATE_LOCK: (i32, i32) = (7_261_001, 0);
 /// How long an attempt may take that is only to find out why those before failed.
 const ONE_MORE: Duration = Duration::from_secs(2);
 
+/// What the database does with a write. It refuses them while it is a standby, as after a fail-over
+/// that the connection did not follow, and where somebody has made it read-only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writes {
+    /// It takes them.
+    Taken,
+    /// It is read-only.
+    Refused,
+}
+
 /// A handle on the ledger; clones share one pool.
 #[derive(Clone)]
 pub struct Store {
@@ -103,16 +113,21 @@ impl Store {
         Ok(())
     }
 
-    /// Asks the database for an answer.
+    /// Asks the database for an answer, and whether it takes writes.
     ///
     /// # Errors
     /// Where it gives none.
-    pub async fn ping(&self) -> Result<(), Error> {
-        sqlx::query("SELECT 1")
-            .execute(&self.pool)
-            .await
-            .map_err(Error::doing("asking the database for an answer"))?;
-        Ok(())
+    pub async fn ping(&self) -> Result<Writes, Error> {
+        let read_only: bool =
+            sqlx::query_scalar("SELECT current_setting('transaction_read_only')::boolean")
+                .fetch_one(&self.pool)
+                .await
+                .map_err(Error::doing("asking the database for an answer"))?;
+        Ok(if read_only {
+            Writes::Refused
+        } else {
+            Writes::Taken
+        })
     }
 
     /// A session outside the pool, with settings of its own over the configured ones.

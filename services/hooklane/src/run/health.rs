@@ -2,7 +2,7 @@
 //!
 //! `/livez` answers as long as the process does, and says nothing of PostgreSQL or NATS: starting
 //! a process anew does not mend these. `/readyz` asks both at the moment of the request, and names
-//! the one that does not answer.
+//! the one that does not answer, or answers and can't be written to.
 
 use std::time::Duration;
 
@@ -13,18 +13,25 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use hooklane_core::error::ErrorCode;
-use hooklane_nats::Client;
-use hooklane_store::Store;
+use hooklane_nats::{Client, inspect};
+use hooklane_proto::subject;
+use hooklane_store::{Store, Writes};
 use serde::Serialize;
 use tokio::net::TcpListener;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 use crate::config::Health;
 use crate::failure::Failure;
 
-/// How long either may take to answer.
+/// How long each may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+
+const UP: &str = "up";
+const DOWN: &str = "down";
+const READ_ONLY: &str = "read_only";
+const NO_JETSTREAM: &str = "no_jetstream";
 
 const JSON: [(HeaderName, &str); 2] = [
     (CONTENT_TYPE, "application/json"),
@@ -94,14 +101,9 @@ async fn livez() -> impl IntoResponse {
 }
 
 async fn readyz(State(parts): State<Parts>) -> impl IntoResponse {
-    let ping = tokio::time::timeout(ANSWER_WITHIN, parts.store.ping());
-    let flush = tokio::time::timeout(ANSWER_WITHIN, parts.client.flush());
-    let (ping, flush) = tokio::join!(ping, flush);
-    let up = |up: bool| if up { "up" } else { "down" };
-    let postgres = matches!(ping, Ok(Ok(())));
-    let nats = parts.client.is_connected() && matches!(flush, Ok(Ok(())));
+    let (postgres, nats) = tokio::join!(postgres(&parts.store), nats(&parts.client));
     let stopping = parts.shutdown.is_cancelled();
-    let ready = postgres && nats && !stopping;
+    let ready = postgres == UP && nats == UP && !stopping;
     let status = if ready {
         StatusCode::OK
     } else {
@@ -109,11 +111,35 @@ async fn readyz(State(parts): State<Parts>) -> impl IntoResponse {
     };
     let body = Ready {
         ready,
-        postgres: up(postgres),
-        nats: up(nats),
+        postgres,
+        nats,
         stopping,
     };
     // Four plain fields: this has a JSON form.
     let body = serde_json::to_string(&body).unwrap_or_default();
     (status, JSON, body)
+}
+
+async fn postgres(store: &Store) -> &'static str {
+    match timeout(ANSWER_WITHIN, store.ping()).await {
+        Ok(Ok(Writes::Taken)) => UP,
+        Ok(Ok(Writes::Refused)) => READ_ONLY,
+        Ok(Err(_)) | Err(_) => DOWN,
+    }
+}
+
+/// A server that lives may have a JetStream that does not: switched off, without a leader, or shut
+/// down by the server after a fault of its disk.
+async fn nats(client: &Client) -> &'static str {
+    let flush = async { client.is_connected() && client.flush().await.is_ok() };
+    if timeout(ANSWER_WITHIN, flush).await != Ok(true) {
+        return DOWN;
+    }
+    let state = inspect::stream_state(client, subject::DELIVERIES);
+    match timeout(ANSWER_WITHIN, state).await {
+        Ok(Ok(_)) => UP,
+        // Wiped: it answers, and the streams are being made anew.
+        Ok(Err(error)) if error.is_not_found() => UP,
+        Ok(Err(_)) | Err(_) => NO_JETSTREAM,
+    }
 }

@@ -75,12 +75,17 @@ impl Bench {
         .await
         .unwrap();
         let mut bench = Self::bare();
-        bench.set("DATABASE_URL", database.url());
+        bench.on(database);
         bench.keys(&[("one", KEY)]);
         // Somebody may run a Hooklane on this machine, at the port that is the default.
         bench.set("HOOKLANE__HEALTH__LISTEN", free_address());
-        bench.database = Some(database);
         bench
+    }
+
+    /// The same on another database, which the test has made.
+    pub(crate) fn on(&mut self, database: Database) {
+        self.set("DATABASE_URL", database.url());
+        self.database = Some(database);
     }
 
     /// The ledger's library, on the same database.

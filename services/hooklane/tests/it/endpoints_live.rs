@@ -3,68 +3,17 @@
 
 use std::time::Duration;
 
-use hooklane_proto::id::MessageId;
-use hooklane_store::producer::{End, Producer, Row};
 use hooklane_testkit::wait::until;
 use hooklane_testkit::{Receiver, Reply};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::bench::Bench;
+use crate::load::{Load, arrived, committed, count, settled};
 use crate::process::Process;
 use crate::system::{BUDGET, add_endpoint, ready, status_of, system, verify, write_row};
 
 /// How soon a change is in force.
 const IN_FORCE: Duration = Duration::from_secs(1);
-
-/// Commits rows for `acme`, a hundred a second, until dropped.
-struct Load(tokio::task::JoinHandle<()>);
-
-impl Load {
-    async fn start(bench: &Bench) -> Self {
-        let producer = Producer::connect(bench.database().url(), 1).await.unwrap();
-        Self(tokio::spawn(async move {
-            let mut ticks = tokio::time::interval(Duration::from_millis(100));
-            loop {
-                ticks.tick().await;
-                let rows: Vec<Row> = (0..10).map(|_| row()).collect();
-                producer.write(&rows, End::Commit, || {}).await.unwrap();
-            }
-        }))
-    }
-}
-
-fn row() -> Row {
-    Row {
-        id: MessageId::generate().uuid(),
-        consumer: "acme".to_owned(),
-        event_type: "invoice.paid".to_owned(),
-        payload: "{}".to_owned(),
-        traceparent: None,
-        idempotency_key: None,
-    }
-}
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-async fn count(bench: &Bench, status: &str) -> u64 {
-    let sql = format!("SELECT count(*) FROM hooklane.deliveries WHERE status = '{status}'");
-    let rows = bench.database().psql(&sql).await.unwrap();
-    rows.trim().parse().unwrap()
-}
-
-/// Waits until nothing is on its way.
-async fn settled(bench: &Bench) {
-    until("every delivery to end", BUDGET, || async {
-        count(bench, "received").await + count(bench, "stalled").await == 0
-    })
-    .await
-    .unwrap();
-}
 
 /// How long after `since` requests still came, once `wait` more has passed.
 async fn last_request(receiver: &Receiver, since: Instant, wait: Duration) -> Duration {
@@ -113,22 +62,9 @@ async fn a_pause_stops_requests_within_a_second_and_a_resume_sends_none_of_what_
     settled(&bench).await;
     // Each was sent or skipped, and what was skipped was never sent.
     let (sent, skipped) = (count(&bench, "sent").await, count(&bench, "skipped").await);
-    let rows = "SELECT count(*) FROM hooklane.outbox_events";
-    let rows: u64 = bench
-        .database()
-        .psql(rows)
-        .await
-        .unwrap()
-        .trim()
-        .parse()
-        .unwrap();
+    let rows = u64::try_from(committed(&bench).await).unwrap();
     assert_eq!(sent + skipped, rows);
-    let mut ids: Vec<String> = receiver
-        .requests()
-        .iter()
-        .map(|request| request.header("webhook-id").unwrap().to_owned())
-        .collect();
-    ids.sort_unstable();
+    let mut ids = arrived(&receiver);
     ids.dedup();
     assert_eq!(u64::try_from(ids.len()).unwrap(), sent);
 }

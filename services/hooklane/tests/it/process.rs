@@ -47,6 +47,19 @@ impl Process {
         std::fs::read_to_string(&self.log).unwrap()
     }
 
+    /// The CPU time that it has used, to a hundredth of a second.
+    pub(crate) fn cpu(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id())).unwrap();
+        // Fields 14 and 15 are user and system time; the name, field 2, may have blanks in it.
+        let fields = stat.rsplit(')').next().unwrap().split_whitespace();
+        let ticks: u64 = fields
+            .skip(11)
+            .take(2)
+            .map(|n| n.parse::<u64>().unwrap())
+            .sum();
+        Duration::from_millis(10 * ticks)
+    }
+
     /// Sends a signal, by its name without `SIG`.
     pub(crate) fn signal(&self, name: &str) {
         let id = self.id();

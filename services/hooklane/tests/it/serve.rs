@@ -3,8 +3,6 @@
 
 use std::time::Duration;
 
-use hooklane_testkit::nats::Server as Nats;
-use hooklane_testkit::postgres::Server as Postgres;
 use hooklane_testkit::wait::until;
 use hooklane_testkit::{Receiver, Reply};
 
@@ -211,47 +209,6 @@ async fn one_trace_goes_from_the_outbox_row_to_the_attempt() {
         "{spans} spans of the trace, {} bytes",
         exported.len()
     );
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn readiness_names_the_service_that_is_down() {
-    let postgres = Postgres::start().await.unwrap();
-    let nats = Nats::start().await.unwrap();
-    let database = postgres.empty().await.unwrap();
-    let mut bench = Bench::bare();
-    let health = free_address();
-    bench.set("DATABASE_URL", database.url());
-    bench.set("NATS_URL", nats.url());
-    bench.set("HOOKLANE__NATS__PARTITIONS", "2");
-    bench.set("HOOKLANE__HEALTH__LISTEN", health.as_str());
-    bench.set("HOOKLANE__DATABASE__ACQUIRE_TIMEOUT", "1s");
-    bench.keys(&[("one", KEY)]);
-    let up = Process::start(&bench, &["up"]);
-    ready(&health).await;
-
-    let says = |expected: &'static str| {
-        let health = health.clone();
-        async move {
-            until(expected, BUDGET, || async {
-                let answer = http(&health, "/readyz").await;
-                answer.is_some_and(|(status, body)| status == 503 && body.contains(expected))
-            })
-            .await
-            .unwrap();
-        }
-    };
-    postgres.kill9().await.unwrap();
-    says(r#""postgres":"down","nats":"up""#).await;
-    assert_eq!(http(&health, "/livez").await.unwrap().0, 200);
-    postgres.restart().await.unwrap();
-    ready(&health).await;
-    nats.kill9().await.unwrap();
-    says(r#""postgres":"up","nats":"down""#).await;
-    nats.restart().await.unwrap();
-    ready(&health).await;
-    up.signal("TERM");
-    let ended = up.wait(BUDGET).await;
-    assert_eq!(ended.code, 0, "{}", ended.log);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -63,11 +63,10 @@ impl Audit<'_> {
         let mut by_endpoint: BTreeMap<u32, Vec<Request>> = BTreeMap::new();
         for seen in log {
             let (_, endpoint) = self.bench.plan.pair(seen.slot);
-            by_endpoint.entry(endpoint).or_default().push(Request {
-                arrived: seen.arrived,
-                ended: seen.ended,
-                is_answered: seen.status != 0,
-            });
+            by_endpoint
+                .entry(endpoint)
+                .or_default()
+                .push(Request::from(*seen));
         }
         let mut faults = Vec::new();
         for (endpoint, mut requests) in by_endpoint {
@@ -86,6 +85,8 @@ impl Audit<'_> {
                 rate: settings.rate.map(f64::from),
                 concurrency: u32::from(settings.concurrency),
                 owners: u32::try_from(self.field.dispatchers.len()).unwrap_or(1),
+                // Away from an owner that is gone, and back when the shares are evened out.
+                hands: 2,
             };
             if let Some(excess) = pace::excess(&requests, limits, &self.notes.moves) {
                 faults.push(format!(

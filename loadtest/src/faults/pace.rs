@@ -9,11 +9,11 @@
 //! request and falls with time is, at each request, the most by which any stretch that ends there
 //! exceeds what the rate allows.
 
+use crate::receiver::Seen;
+
 /// For how long after a fault a partition may still change hands, in microseconds: a lease runs out,
 /// the other takes it, the first one comes back and asks for its share.
 const AFTERMATH: u64 = 30_000_000;
-/// How often one fault may make a partition change hands.
-const HANDS: u32 = 2;
 /// Requests that were cut off are seen to end a moment late.
 const NOTICE: u64 = 100_000;
 
@@ -26,6 +26,8 @@ pub struct Limits {
     pub concurrency: u32,
     /// How many owners there may be at a time, when a fault is to blame.
     pub owners: u32,
+    /// How often one fault may make a partition change hands.
+    pub hands: u32,
 }
 
 /// A time from its first microsecond to its last, since the run began.
@@ -55,6 +57,16 @@ pub struct Request {
     pub is_answered: bool,
 }
 
+impl From<Seen> for Request {
+    fn from(seen: Seen) -> Self {
+        Self {
+            arrived: seen.arrived,
+            ended: seen.ended,
+            is_answered: seen.status != 0,
+        }
+    }
+}
+
 /// What was too much.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Excess {
@@ -71,7 +83,7 @@ pub struct Excess {
 pub fn excess(requests: &[Request], limits: Limits, moves: &[Span]) -> Option<Excess> {
     let rate = limits
         .rate
-        .map(|rate| beyond_rate(requests, rate, limits.concurrency, moves))
+        .map(|rate| beyond_rate(requests, rate, limits, moves))
         .unwrap_or_default();
     let concurrency = beyond_concurrency(requests, limits, moves);
     let first = rate.first().into_iter().chain(concurrency.first()).min()?;
@@ -83,10 +95,10 @@ pub fn excess(requests: &[Request], limits: Limits, moves: &[Span]) -> Option<Ex
 }
 
 /// The times of requests beyond the rate.
-fn beyond_rate(requests: &[Request], rate: f64, concurrency: u32, moves: &[Span]) -> Vec<u64> {
+fn beyond_rate(requests: &[Request], rate: f64, limits: Limits, moves: &[Span]) -> Vec<u64> {
     // A burst, and as many as may be on their way may arrive together with it.
-    let together = rate + f64::from(concurrency);
-    let mut credits: Vec<u32> = moves.iter().map(|_| HANDS).collect();
+    let together = rate + f64::from(limits.concurrency);
+    let mut credits: Vec<u32> = moves.iter().map(|_| limits.hands).collect();
     let (mut level, mut last) = (0.0_f64, 0);
     let mut beyond = Vec::new();
     for request in requests {
@@ -155,6 +167,7 @@ mod tests {
         rate: Some(10.0),
         concurrency: 2,
         owners: 2,
+        hands: 2,
     };
 
     /// `count` requests, `every` microseconds apart, each answered at once.

@@ -14,6 +14,7 @@
 )]
 
 mod storm;
+mod takeover;
 
 use storm::Storm;
 
@@ -42,4 +43,10 @@ async fn wiping_the_jetstream_store_three_times_in_between_loses_nothing_either(
     .run()
     .await
     .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_killed_dispatcher_held_is_under_way_in_twenty_seconds_without_a_flood() {
+    let _turn = TURN.lock().await;
+    takeover::run().await.unwrap();
 }

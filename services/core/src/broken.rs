@@ -10,7 +10,7 @@ compile_error!("the feature `broken` is for tests of the fault suite, never for 
 /// A promise that is not kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Broken {
-    /// A delivery's message is acknowledged before its record is safe.
+    /// A delivery's message is acknowledged before its record is safe, which it is a second later.
     AckFirst,
     /// What the broker lost is not looked for.
     NoSweep,

@@ -69,6 +69,7 @@ impl Batch {
         while let Some(mut batch) = open.pop() {
             if broken::is(Broken::AckFirst) {
                 settle(std::mem::take(&mut batch.owners)).await;
+                tokio::time::sleep(Duration::from_secs(1)).await;
             }
             match batch.publish(&publisher, progress_every).await {
                 Published::Safe => settle(batch.owners).await,

@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 use tokio::process::Command;
 
 use crate::process::{self, cargo, program, succeeds};
-use crate::{fences, sqlx, suite};
+use crate::{faults, fences, sqlx, suite};
 
 #[derive(Debug)]
 enum Outcome {
@@ -93,6 +93,7 @@ pub(crate) async fn run() -> Result<()> {
     gate.step("compose file", compose()).await;
     gate.step("tests", check(suite::run(&suite::Args::default())))
         .await;
+    gate.step("faults", check(faults::run(&faults::GATE))).await;
     println!("{}", gate.summary());
     let failed = gate.failed();
     if !failed.is_empty() {

@@ -19,6 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 mod ci;
 mod demo;
 mod environment;
+mod faults;
 mod fences;
 mod process;
 mod sqlx;
@@ -44,7 +45,9 @@ enum Task {
     Demo(demo::Args),
     /// Run the tests, with servers of their own.
     Test(suite::Args),
-    /// Run the whole gate: formatting, lints, docs, fences, SQL data, licences, tests.
+    /// Break a whole Hooklane under load in every way, and audit that nothing is lost.
+    Faults(faults::Args),
+    /// Run the whole gate: formatting, lints, docs, fences, SQL data, licences, tests, faults.
     Ci,
     /// Write the query data in `.sqlx` from the queries and the migrations.
     SqlxPrepare {
@@ -61,6 +64,7 @@ async fn run(task: Task) -> Result<()> {
         Task::Setup => environment::setup().await,
         Task::Demo(args) => demo::run(&args).await,
         Task::Test(args) => suite::run(&args).await,
+        Task::Faults(args) => faults::run(&args).await,
         Task::Ci => ci::run().await,
         Task::SqlxPrepare { check: false } => sqlx::prepare().await,
         Task::SqlxPrepare { check: true } => sqlx::check().await,

@@ -22,6 +22,7 @@ mod nats_cli;
 mod offline;
 mod process;
 mod rates;
+mod recovery;
 mod secrets;
 mod serve;
 mod stores;

@@ -1,7 +1,7 @@
 //! Recovery in the background: delivering again what has ended, however much that is.
 //!
 //! A task is a row that says what is to be delivered again and how far it has come. Schedulers take
-//! it step by step ([`Store::step_task`]): a step opens new series for a bounded number of
+//! it step by step ([`crate::Store::step_task`]): a step opens new series for a bounded number of
 //! deliveries and moves the row on, in one transaction. So a task goes on after any crash where it
 //! was, and drives no delivery twice. A step publishes nothing: what it makes due waits in the
 //! ledger, and goes out at the endpoint's own rate.

@@ -23,6 +23,10 @@
 //!
 //! # Edge cases
 //!
+//! A process that was suspended may have been sent events meanwhile that the next owner has fanned
+//! out since. That one may have parked what would be copied here, and the ledger driven it again: a
+//! copy would be attempted beside that drive. So without the lease no event is fanned out.
+//!
 //! A lane that failed loses its mailbox: what was in it naks by being dropped and comes again. An
 //! eviction and a delivery may cross: the lane tells how many messages it has had, and the fan-out
 //! compares. No handler waits for I/O: publishing is a task, and its ending is a message.
@@ -271,6 +275,10 @@ impl State {
         if self.draining.is_some() {
             let tokens = events.into_iter().map(|held| held.token).collect();
             tokio::spawn(nak_all(tokens));
+            return;
+        }
+        if !self.context.term.holds() {
+            tokio::spawn(copies::give_back(events));
             return;
         }
         let mut jobs = Vec::with_capacity(events.len());

@@ -70,6 +70,14 @@ struct Done {
     failed: Vec<usize>,
 }
 
+/// Leaves events to whoever owns the partition now. Not at once: that may be us once more, and what
+/// another has in hand is not to come again while he has it.
+pub(super) async fn give_back(events: Vec<HeldEvent>) {
+    for held in events {
+        held.token.nak(Some(AGAIN)).await;
+    }
+}
+
 /// Does everything for some events; gives the endpoints whose copies will not come.
 pub(super) async fn publish(context: Arc<Context>, jobs: Vec<Job>) -> Vec<EndpointId> {
     let mut tokens = Vec::with_capacity(jobs.len());

@@ -10,8 +10,9 @@ use hooklane_core::clock::{self, Boot};
 use hooklane_core::rules::address::Policy;
 use hooklane_core::rules::schedule::Schedule;
 use hooklane_core::secrets::{MasterKeyConfig, MasterKeys, generate_master_key};
-use hooklane_nats::{Client, Outgoing, Publisher, PullConfig, Puller, topology};
+use hooklane_nats::{Client, Outgoing, Publisher, PullConfig, Puller, inspect, topology};
 use hooklane_proto::delivery::{Delivery, DeliveryKey};
+use hooklane_proto::event::Event;
 use hooklane_proto::id::MessageId;
 use hooklane_proto::record::{Batch, Record};
 use hooklane_proto::route::{Route, State as RouteState};
@@ -32,6 +33,8 @@ const SOON: Duration = Duration::from_secs(20);
 
 struct Bench {
     _server: Server,
+    nats: Client,
+    term: Term,
     partition: Partition,
     config: Config,
     receiver: Receiver,
@@ -94,7 +97,9 @@ impl Bench {
         let term = Term::new(Boot::now().after(Duration::from_secs(600)));
         let durable = subject::RECORDS_DURABLE;
         Self {
-            partition: Partition::start(&process, 0, term).await.unwrap(),
+            partition: Partition::start(&process, 0, term.clone()).await.unwrap(),
+            nats: nats.clone(),
+            term,
             publisher: Publisher::new(&nats, 10, 1 << 20),
             puller: Puller::new(&nats, subject::RECORDS, durable, PullConfig::default()),
             _server: server,
@@ -215,6 +220,52 @@ async fn a_lane_that_fails_too_often_stays_down_and_its_deliveries_are_parked() 
     let parked = bench.deliver().await;
     assert!(is_fault(&bench.records(1).await[&parked]));
     assert_eq!(bench.receiver.counts().arrived, arrived);
+    let config = bench.config.clone();
+    bench.partition.stop(&config, Flush::Now).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_is_left_to_the_next_owner_once_the_lease_is_gone() {
+    let mut bench = Bench::start(3).await;
+    bench.term.revoke();
+    let now = clock::now();
+    let target = Target {
+        endpoint: bench.route.endpoint,
+        version: 1,
+    };
+    let event = Event {
+        message: MessageId::for_test(1),
+        consumer: bench.route.consumer.clone(),
+        event_type: EventType::new("a.b").unwrap(),
+        content_type: "text/plain".to_owned(),
+        accepted_at: now,
+        not_after: now + TimeDelta::minutes(1),
+        deadline: now + TimeDelta::hours(1),
+        part: 0,
+        targets: vec![target],
+        trace: None,
+        payload: Bytes::from_static(b"x"),
+    };
+    let outgoing = Outgoing {
+        subject: event.subject(),
+        headers: event.headers(),
+        payload: event.payload,
+    };
+    let give_up = Instant::now() + SOON;
+    bench.publisher.publish(outgoing, give_up).await.unwrap();
+    let subject = format!(
+        "$JS.API.CONSUMER.INFO.EVENTS.{}",
+        subject::fanout_durable(0)
+    );
+    wait::until("the event to come again", SOON, || async {
+        let info = bench.nats.request(subject.clone(), Bytes::new(), SOON);
+        let info: serde_json::Value = serde_json::from_slice(&info.await.unwrap()).unwrap();
+        info["delivered"]["consumer_seq"].as_u64() >= Some(2)
+    })
+    .await
+    .unwrap();
+    let copies = inspect::stream_state(&bench.nats, subject::DELIVERIES).await;
+    assert_eq!(copies.unwrap().last_sequence, 0);
     let config = bench.config.clone();
     bench.partition.stop(&config, Flush::Now).await;
 }

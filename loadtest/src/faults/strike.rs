@@ -23,6 +23,8 @@ use crate::bench::Bench;
 use crate::broker::{self, Pair};
 use crate::judge::Crash;
 
+/// How long processes are looked after when all is over.
+const LAST: Duration = Duration::from_secs(3);
 /// How often processes are looked at.
 const LOOK: Duration = Duration::from_millis(200);
 /// A process may give up on a server that is away only while it starts, for which it has 10 s for
@@ -77,6 +79,8 @@ impl<'a> Striker<'a> {
                 self.notes.moves.push(Span { from, to });
             }
         }
+        // What was starting when the last blow fell may have given up on a server.
+        self.wait(LAST).await?;
         Ok(self.notes)
     }
 

@@ -94,9 +94,11 @@ fn check(row: &Row, attempt: &Attempt) {
     assert!(right, "{id}: expected {expect:?}, got {attempt:?}");
     let counted = i32::from(!matches!(seen.1, Some("own_fault" | "interrupted")));
     assert_eq!((attempt.number, attempt.counted), (1, counted), "{id}");
+    // A refusal asks nobody, and may take less than a microsecond.
+    let least = i64::from(seen.1 != Some("address_refused"));
     let timeout = i64::from(row.timeout_ms) * 1_000;
     assert!(
-        (1..timeout + 1_500_000).contains(&attempt.duration_us),
+        (least..timeout + 1_500_000).contains(&attempt.duration_us),
         "{id}: took {} µs",
         attempt.duration_us
     );

@@ -1,8 +1,10 @@
 //! The pool and the migrations.
 
+use std::io::ErrorKind;
 use std::str::FromStr;
 use std::time::Duration;
 
+use backon::{ExponentialBuilder, Retryable as _};
 use chrono::{DateTime, Utc};
 use sqlx::migrate::Migrator;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
@@ -50,20 +52,28 @@ impl std::fmt::Debug for Store {
 }
 
 impl Store {
-    /// Opens the pool and checks that the database answers.
+    /// Opens the pool and checks that the database answers, trying again for the acquire timeout where
+    /// nothing listens or the connection is cut.
     ///
     /// # Errors
     /// [`Error::NoUrl`], [`Error::Url`], or [`Error::Connect`] where the database does not answer
     /// within the acquire timeout.
     pub async fn connect(config: &Config) -> Result<Self, Error> {
         let options = options(config)?;
-        let pool = PgPoolOptions::new()
-            .max_connections(config.max_connections.clamp(2, 500))
-            .acquire_timeout(config.acquire_timeout)
-            .idle_timeout(Duration::from_secs(300))
-            .connect_with(options.clone())
-            .await;
-        let pool = match pool {
+        let open = || {
+            PgPoolOptions::new()
+                .max_connections(config.max_connections.clamp(2, 500))
+                .acquire_timeout(config.acquire_timeout)
+                .idle_timeout(Duration::from_secs(300))
+                .connect_with(options.clone())
+        };
+        let pauses = ExponentialBuilder::new()
+            .with_min_delay(Duration::from_millis(50))
+            .with_max_delay(Duration::from_secs(1))
+            .with_jitter()
+            .without_max_times()
+            .with_total_delay(Some(config.acquire_timeout));
+        let pool = match open.retry(pauses).when(cut_off).await {
             Ok(pool) => pool,
             // The pool tries until its time is over, and does not tell why it failed.
             Err(sqlx::Error::PoolTimedOut) => {
@@ -175,6 +185,23 @@ impl Store {
     /// Closes the pool once every connection is given back.
     pub async fn close(&self) {
         self.pool.close().await;
+    }
+}
+
+/// Whether a connection was cut while it was being made, as by a server that is restarting. The pool
+/// tries again by itself only where nothing listens.
+fn cut_off(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(error) => matches!(
+            error.kind(),
+            ErrorKind::ConnectionReset
+                | ErrorKind::ConnectionAborted
+                | ErrorKind::BrokenPipe
+                | ErrorKind::UnexpectedEof
+        ),
+        // What an end in the place of an answer is taken for.
+        sqlx::Error::Protocol(_) => true,
+        _ => false,
     }
 }
 

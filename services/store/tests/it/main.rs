@@ -4,6 +4,7 @@
 
 mod accept;
 mod audit;
+mod connect;
 mod consumer;
 mod endpoint;
 mod ledger;

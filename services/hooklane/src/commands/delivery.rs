@@ -81,6 +81,7 @@ pub(super) fn since(text: &str) -> Result<DateTime<Utc>, String> {
     chrono::TimeDelta::from_std(age)
         .ok()
         .and_then(|age| clock::now().checked_sub_signed(age))
+        .filter(|at| *at >= DateTime::UNIX_EPOCH)
         .ok_or_else(|| "that is too long ago".to_owned())
 }
 
@@ -201,6 +202,8 @@ mod tests {
         let then = since("2h").unwrap();
         let ago = clock::now() - then;
         assert!((7200..7260).contains(&ago.num_seconds()), "{ago}");
-        assert!(since("yesterday").is_err() && since("900000000years").is_err());
+        for wrong in ["yesterday", "9999999days", "900000000years"] {
+            assert!(since(wrong).is_err(), "{wrong}");
+        }
     }
 }

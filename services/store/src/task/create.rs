@@ -1,5 +1,6 @@
 //! Making a task: what it is about has to be there, and it has to have a prospect.
 
+use hooklane_core::clock;
 use hooklane_proto::id::{EndpointId, MessageId, TaskId};
 
 use super::read::show;
@@ -112,11 +113,16 @@ pub(super) async fn subject(store: &Store, work: &Work) -> Result<Subject, Error
     }
 }
 
+/// What ends after the task was made is none of its business, so that a span ends now at the latest.
 fn inside(span: Span) -> Result<(), Error> {
-    match span.until {
-        Some(until) if until < span.since => Err(Error::Invalid(
-            "the time ends before it begins: give an earlier since, or a later until".to_owned(),
-        )),
-        _ => Ok(()),
+    let now = clock::now();
+    let until = span.until.map_or(now, |until| until.min(now));
+    if span.since > until {
+        return Err(Error::Invalid(
+            "the time ends before it begins: give an earlier since, or a later until; it ends now \
+             at the latest"
+                .to_owned(),
+        ));
     }
+    Ok(())
 }

@@ -469,15 +469,19 @@ async fn an_endpoint_that_takes_nothing_is_refused_before_and_counted_afterwards
 
     let unknown = task::create(&ledger.store, missing(EndpointId::for_test(9)), TERMS).await;
     assert!(matches!(unknown, Err(Error::NotFound { .. })));
-    let nothing = Work::Recover {
-        endpoint,
-        span: Span {
-            until: Some(clock::now() - TimeDelta::hours(2)),
-            ..hour()
-        },
+    let ends_before = Span {
+        until: Some(clock::now() - TimeDelta::hours(2)),
+        ..hour()
     };
-    let fault = task::create(&ledger.store, nothing, TERMS).await;
-    assert!(matches!(fault, Err(Error::Invalid(_))));
+    let still_to_come = Span {
+        since: clock::now() + TimeDelta::hours(1),
+        until: None,
+    };
+    for span in [ends_before, still_to_come] {
+        let nothing = Work::Recover { endpoint, span };
+        let fault = task::create(&ledger.store, nothing, TERMS).await;
+        assert!(matches!(fault, Err(Error::Invalid(_))));
+    }
 }
 
 #[tokio::test]

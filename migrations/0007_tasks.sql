@@ -16,7 +16,7 @@ CREATE TABLE hooklane.tasks (
     message_id  uuid,
     endpoint_id uuid,
     since       timestamptz,
-    -- Never after the task was made: what it makes due may end the same way, and must not be found
+    -- Never after the task began: what it makes due may end the same way, and must not be found
     -- again.
     until       timestamptz,
     status      hooklane.task_status NOT NULL DEFAULT 'waiting',

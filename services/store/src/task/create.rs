@@ -1,5 +1,8 @@
 //! Making a task: what it is about has to be there, and it has to have a prospect.
 
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
 use hooklane_core::clock;
 use hooklane_proto::id::{EndpointId, MessageId, TaskId};
 
@@ -8,6 +11,10 @@ use super::{Span, Task, Work, count};
 use crate::dead_letter::{self, Terms};
 use crate::manage::{Error, Kind};
 use crate::{Error as Fault, Store};
+
+/// When every lane knows that an endpoint was resumed, with a margin: until then some skip on. What
+/// they skip is missed like the rest, so that a task which replays it begins afterwards.
+const LANES_KNOW: Duration = Duration::from_secs(2);
 
 /// Makes a task; a scheduler takes it soon.
 ///
@@ -34,19 +41,25 @@ pub async fn create(store: &Store, work: Work, terms: Terms) -> Result<Task, Err
     }
     let id = TaskId::generate();
     let span = work.span();
+    let grace = match work {
+        Work::ReplayMissing { .. } => LANES_KNOW,
+        Work::Retry { .. } | Work::Replay { .. } | Work::Recover { .. } => Duration::ZERO,
+    };
     sqlx::query!(
         "INSERT INTO hooklane.tasks
                 (id, kind, consumer_id, message_id, endpoint_id, since, until, created_at, turn_at)
          SELECT $1, $2, $3, $4, $5, $6::timestamptz,
-                CASE WHEN $6::timestamptz IS NOT NULL THEN least($7::timestamptz, at) END, at, at
-           FROM (SELECT clock_timestamp() AS at) clock",
+                CASE WHEN $6::timestamptz IS NOT NULL THEN least($7, at + grace) END,
+                at, greatest(at, least($7, at + grace))
+           FROM (SELECT clock_timestamp() AS at, make_interval(secs => $8) AS grace) clock",
         id.uuid(),
         work.kind(),
         subject.consumer,
         work.message().map(MessageId::uuid),
         work.endpoint().map(EndpointId::uuid),
         span.map(|span| span.since),
-        span.and_then(|span| span.until)
+        span.and_then(|span| span.until) as Option<DateTime<Utc>>,
+        grace.as_secs_f64()
     )
     .execute(store.pool())
     .await

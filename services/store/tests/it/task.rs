@@ -11,6 +11,7 @@ use hooklane_store::Store;
 use hooklane_store::dead_letter::{Refusal, Series, Terms};
 use hooklane_store::manage::Error;
 use hooklane_store::task::{self, Counted, Listing, Refused, Span, Status, Stepped, Task, Work};
+use hooklane_testkit::wait::until;
 
 use crate::ledger::{Ledger, drive, failed, retry, sent, skipped};
 
@@ -50,6 +51,11 @@ impl Ledger {
     /// Deliveries that were skipped while their endpoint was paused, one after the other.
     async fn skipped(&self, numbers: std::ops::Range<u64>, endpoint: EndpointId) {
         let keys = self.deliveries(numbers, endpoint, clock::now()).await;
+        self.skip(&keys).await;
+    }
+
+    /// Records that a lane skipped them.
+    async fn skip(&self, keys: &[DeliveryKey]) {
         let records: Vec<Record> = keys
             .iter()
             .map(|key| skipped(drive(*key, 1), SkipReason::Paused))
@@ -77,8 +83,15 @@ impl Ledger {
         keys
     }
 
+    /// Makes a task that waits for no lane to know of anything.
     async fn make(&self, work: Work) -> Task {
-        task::create(&self.store, work, TERMS).await.unwrap()
+        let made = task::create(&self.store, work, TERMS).await.unwrap();
+        self.sql(
+            "UPDATE hooklane.tasks SET turn_at = least(turn_at, clock_timestamp()),
+                                       until = least(until, clock_timestamp())",
+        )
+        .await;
+        made
     }
 
     async fn step(&self, limit: u32) -> Option<Stepped> {
@@ -593,6 +606,25 @@ async fn a_page_of_what_was_missed_walks_its_index() {
             "{plan}"
         );
     }
+}
+
+#[tokio::test]
+async fn what_lanes_skip_until_they_know_of_a_resume_is_missed_like_the_rest() {
+    let ledger = Ledger::new().await;
+    let endpoint = ledger.endpoint(1).await;
+    let keys = ledger.deliveries(1..4, endpoint, clock::now()).await;
+    ledger.skip(&keys[..1]).await;
+    let made = task::create(&ledger.store, missing(endpoint), TERMS).await;
+    let id = made.unwrap().id;
+    assert!(ledger.step(10).await.is_none());
+    ledger.skip(&keys[1..]).await;
+    until("the task to begin", BUDGET, async || {
+        ledger.finish(10).await;
+        ledger.task(id).await.status == Status::Done
+    })
+    .await
+    .unwrap();
+    assert_eq!(ledger.task(id).await.due, 3);
 }
 
 #[tokio::test]

@@ -6,6 +6,21 @@
 //! Its payload is kept with it, so that it blocks nothing where it came from; one that is over the
 //! limit is not, and such an event has to be written anew by its producer.
 
+/// Events set aside, without their payloads.
+macro_rules! rows {
+    ($rest:literal, $($arg:expr),+ $(,)?) => {
+        sqlx::query_as!(
+            Row,
+            r#"SELECT id, source, source_id, consumer_id, event_type, idempotency_key,
+                      octet_length(payload) AS bytes, reason, detail, rejected_at, requeued_at,
+                      waiting_until
+                 FROM hooklane.rejected_events "#
+                + $rest,
+            $($arg),+
+        )
+    };
+}
+
 mod find;
 mod open;
 
@@ -153,19 +168,14 @@ impl Store {
         after: i64,
         limit: i64,
     ) -> Result<Vec<Rejected>, Error> {
-        let rows = sqlx::query_as!(
-            Row,
-            r#"SELECT id, source, source_id, consumer_id, event_type, idempotency_key,
-                      octet_length(payload) AS bytes, reason, detail, rejected_at, requeued_at,
-                      waiting_until
-               FROM hooklane.rejected_events
-               WHERE id > $1
-                 AND (cardinality($2::bigint[]) = 0 OR id = ANY($2))
-                 AND ($3::text IS NULL OR source = $3)
-                 AND ($4::text IS NULL OR consumer_id = $4)
-                 AND ($5::text IS NULL OR reason = $5)
-                 AND ($6 OR waiting_until IS NULL)
-               ORDER BY id LIMIT $7"#,
+        let rows = rows!(
+            "WHERE id > $1
+               AND (cardinality($2::bigint[]) = 0 OR id = ANY($2))
+               AND ($3::text IS NULL OR source = $3)
+               AND ($4::text IS NULL OR consumer_id = $4)
+               AND ($5::text IS NULL OR reason = $5)
+               AND ($6 OR waiting_until IS NULL)
+             ORDER BY id LIMIT $7",
             after,
             &filter.ids,
             filter.source.as_deref(),

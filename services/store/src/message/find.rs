@@ -51,7 +51,7 @@ pub async fn find(
     let mut keys = vec![text.to_owned(), format!("intake:{text}")];
     let outboxes = sources.iter().copied().chain([operational::SOURCE]);
     keys.extend(outboxes.map(|name| format!("{name}:{text}")));
-    let accepted = by_key(store, &keys, consumer).await?;
+    let accepted = by_key(store, &keys, consumer.map(ConsumerId::as_str)).await?;
     if !accepted.is_empty() {
         return Ok(Some(Found::Accepted(accepted)));
     }
@@ -80,7 +80,7 @@ async fn by_id(store: &Store, id: MessageId) -> Result<Vec<(DateTime<Utc>, Messa
 async fn by_key(
     store: &Store,
     keys: &[String],
-    consumer: Option<&ConsumerId>,
+    consumer: Option<&str>,
 ) -> Result<Vec<(DateTime<Utc>, MessageId)>, Error> {
     // From consumer to consumer: the key's index has the consumer first.
     let matches = sqlx::query!(
@@ -90,7 +90,7 @@ async fn by_key(
           WHERE $2::text IS NULL OR c.id = $2
           ORDER BY k.accepted_at DESC LIMIT $3",
         keys,
-        consumer.map(ConsumerId::as_str),
+        consumer,
         MAX_MATCHES,
     )
     .fetch_all(store.pool())
@@ -127,19 +127,6 @@ async fn own_row(store: &Store, id: MessageId) -> Result<Option<Found>, Error> {
     let Some(key) = row.idempotency_key else {
         return Ok(None);
     };
-    let first = sqlx::query!(
-        "SELECT accepted_at, message_id FROM hooklane.idempotency_keys
-          WHERE consumer_id = $1 AND key = $2",
-        row.consumer_id,
-        key,
-    )
-    .fetch_optional(store.pool())
-    .await
-    .map_err(Fault::doing(doing))?;
-    Ok(first.map(|row| {
-        Found::Accepted(vec![(
-            row.accepted_at,
-            MessageId::from_uuid(row.message_id),
-        )])
-    }))
+    let first = by_key(store, &[key], Some(&row.consumer_id)).await?;
+    Ok((!first.is_empty()).then_some(Found::Accepted(first)))
 }

@@ -17,15 +17,10 @@ impl Store {
         keys: &[String],
         consumer: Option<&ConsumerId>,
     ) -> Result<Option<Rejected>, Error> {
-        let row = sqlx::query_as!(
-            Row,
-            r#"SELECT id, source, source_id, consumer_id, event_type, idempotency_key,
-                      octet_length(payload) AS bytes, reason, detail, rejected_at, requeued_at,
-                      waiting_until
-               FROM hooklane.rejected_events
-               WHERE (source_id = ANY($1) OR idempotency_key = ANY($2))
-                 AND ($3::text IS NULL OR consumer_id = $3)
-               ORDER BY source_id = ANY($1) DESC, id DESC LIMIT 1"#,
+        let row = rows!(
+            "WHERE (source_id = ANY($1) OR idempotency_key = ANY($2))
+               AND ($3::text IS NULL OR consumer_id = $3)
+             ORDER BY source_id = ANY($1) DESC, id DESC LIMIT 1",
             ids,
             keys,
             consumer.map(ConsumerId::as_str),

@@ -3,7 +3,7 @@
 use chrono::{DateTime, NaiveDate, NaiveTime, Utc};
 use hooklane_core::rules::merge::DeliveryStatus;
 
-use super::{Refused, Span, Work, page};
+use super::{Refused, Work, page};
 use crate::dead_letter::{self, Terms};
 use crate::manage::Error;
 use crate::{Error as Fault, Store};
@@ -65,6 +65,35 @@ pub(super) async fn tally(store: &Store, work: &Work, terms: Terms) -> Result<Co
     Ok(counted)
 }
 
+/// What an endpoint was not sent. The query names the status: the index is partial.
+macro_rules! ended {
+    ($status:literal, $and:literal, $tx:expr, $endpoint:expr, $span:expr) => {
+        sqlx::query_as!(
+            Group,
+            "WITH days AS MATERIALIZED (
+                 SELECT (accepted_at AT TIME ZONE 'UTC')::date AS day, count(*) AS count
+                   FROM hooklane.deliveries
+                  WHERE status = '"
+                + $status
+                + "'"
+                + $and
+                + " AND endpoint_id = $1
+                    AND settled_at >= $2 AND settled_at <= coalesce($3, statement_timestamp())
+                  GROUP BY 1)
+             SELECT '"
+                + $status
+                + r#"' AS "status!", e.state::text AS "state!", day AS "day!",
+                    count AS "count!", statement_timestamp() AS "now!"
+               FROM days JOIN hooklane.endpoints e ON e.id = $1"#,
+            $endpoint.uuid(),
+            $span.since,
+            $span.until
+        )
+        .fetch_all($tx)
+        .await
+    };
+}
+
 async fn groups(store: &Store, work: &Work) -> Result<Vec<Group>, Fault> {
     let doing = "counting deliveries of a task";
     let mut tx = store.begin_probing().await?;
@@ -72,7 +101,7 @@ async fn groups(store: &Store, work: &Work) -> Result<Vec<Group>, Fault> {
         Work::Retry { message, endpoint } => {
             let page = page::one(&mut tx, message, endpoint).await;
             let page = page.map_err(Fault::doing(doing))?;
-            let Some((series, _)) = page.first() else {
+            let Some((series, _)) = page.into_iter().next().map(page::Row::placed) else {
                 return Ok(Vec::new());
             };
             sqlx::query_as!(
@@ -105,44 +134,10 @@ async fn groups(store: &Store, work: &Work) -> Result<Vec<Group>, Fault> {
             .await
         }
         Work::Recover { endpoint, span } => {
-            let Span { since, until } = span;
-            sqlx::query_as!(
-                Group,
-                r#"WITH days AS MATERIALIZED (
-                       SELECT (accepted_at AT TIME ZONE 'UTC')::date AS day, count(*) AS count
-                         FROM hooklane.deliveries
-                        WHERE status = 'failed' AND discarded_at IS NULL AND endpoint_id = $1
-                          AND settled_at >= $2 AND settled_at <= coalesce($3, statement_timestamp())
-                        GROUP BY 1)
-                   SELECT 'failed' AS "status!", e.state::text AS "state!", day AS "day!",
-                          count AS "count!", statement_timestamp() AS "now!"
-                     FROM days JOIN hooklane.endpoints e ON e.id = $1"#,
-                endpoint.uuid(),
-                since,
-                until
-            )
-            .fetch_all(&mut *tx)
-            .await
+            ended!("failed", " AND discarded_at IS NULL", &mut *tx, endpoint, span)
         }
         Work::ReplayMissing { endpoint, span } => {
-            let Span { since, until } = span;
-            sqlx::query_as!(
-                Group,
-                r#"WITH days AS MATERIALIZED (
-                       SELECT (accepted_at AT TIME ZONE 'UTC')::date AS day, count(*) AS count
-                         FROM hooklane.deliveries
-                        WHERE status = 'skipped' AND endpoint_id = $1
-                          AND settled_at >= $2 AND settled_at <= coalesce($3, statement_timestamp())
-                        GROUP BY 1)
-                   SELECT 'skipped' AS "status!", e.state::text AS "state!", day AS "day!",
-                          count AS "count!", statement_timestamp() AS "now!"
-                     FROM days JOIN hooklane.endpoints e ON e.id = $1"#,
-                endpoint.uuid(),
-                since,
-                until
-            )
-            .fetch_all(&mut *tx)
-            .await
+            ended!("skipped", "", &mut *tx, endpoint, span)
         }
     };
     let groups = groups.map_err(Fault::doing(doing))?;

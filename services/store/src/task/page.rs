@@ -10,7 +10,7 @@ use hooklane_proto::id::{EndpointId, MessageId};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::{Span, Work};
+use super::Work;
 use crate::Error;
 use crate::dead_letter::Series;
 
@@ -25,6 +25,32 @@ pub(super) struct Place {
 
 /// Deliveries, and where each of them stands.
 pub(super) type Page = Vec<(Series, Place)>;
+
+/// What an endpoint was not sent, by when each ended. The query names the status: the index is
+/// partial.
+macro_rules! ended {
+    ($which:literal, $tx:expr, $endpoint:expr, $span:expr, $after:expr, $made:expr, $limit:expr) => {
+        sqlx::query_as!(
+            Row,
+            r#"SELECT accepted_at, message_id, endpoint_id, series, settled_at AS "time!",
+                      message_id AS "id!"
+                 FROM hooklane.deliveries
+                WHERE "#
+                + $which
+                + " AND endpoint_id = $1 AND (settled_at, message_id) > ($2, $3)
+                  AND settled_at <= $4 AND driven_at <= $5
+                ORDER BY settled_at, message_id LIMIT $6",
+            $endpoint.uuid(),
+            $after.map_or($span.since, |place| place.time),
+            $after.map_or(Uuid::nil(), |place| place.id),
+            $span.until.unwrap_or($made),
+            $made,
+            i64::from($limit)
+        )
+        .fetch_all($tx)
+        .await
+    };
+}
 
 /// At most `limit` deliveries behind `after`. Of those that have ended, only what was driven for the
 /// last time before `made`.
@@ -41,23 +67,38 @@ pub(super) async fn read(
         .execute(&mut *tx)
         .await
         .map_err(Error::doing(doing))?;
-    let page = match *work {
-        Work::Retry { message, endpoint } => one(tx, message, endpoint).await,
-        Work::Replay { message } => of_message(tx, message, after, limit).await,
-        Work::Recover { endpoint, span } => failed(tx, endpoint, span, after, made, limit).await,
-        Work::ReplayMissing { endpoint, span } => {
-            skipped(tx, endpoint, span, after, made, limit).await
-        }
+    let rows = match *work {
+        Work::Retry { message, endpoint } => one(&mut *tx, message, endpoint).await,
+        Work::Replay { message } => of_message(&mut *tx, message, after, limit).await,
+        Work::Recover { endpoint, span } => ended!(
+            "status = 'failed' AND discarded_at IS NULL AND settled_at IS NOT NULL",
+            &mut *tx,
+            endpoint,
+            span,
+            after,
+            made,
+            limit
+        ),
+        Work::ReplayMissing { endpoint, span } => ended!(
+            "status = 'skipped'",
+            &mut *tx,
+            endpoint,
+            span,
+            after,
+            made,
+            limit
+        ),
     };
-    let page = page.map_err(Error::doing(doing))?;
+    let rows = rows.map_err(Error::doing(doing))?;
     sqlx::query("SET LOCAL enable_sort = on")
         .execute(tx)
         .await
         .map_err(Error::doing(doing))?;
-    Ok(page)
+    Ok(rows.into_iter().map(Row::placed).collect())
 }
 
-struct Row {
+/// A delivery as a page reads it.
+pub(super) struct Row {
     accepted_at: DateTime<Utc>,
     message_id: Uuid,
     endpoint_id: Uuid,
@@ -67,7 +108,7 @@ struct Row {
 }
 
 impl Row {
-    fn placed(self) -> (Series, Place) {
+    pub(super) fn placed(self) -> (Series, Place) {
         let Self {
             accepted_at,
             message_id,
@@ -86,8 +127,8 @@ pub(super) async fn one(
     tx: &mut PgConnection,
     message: MessageId,
     endpoint: EndpointId,
-) -> Result<Page, sqlx::Error> {
-    let rows = sqlx::query_as!(
+) -> Result<Vec<Row>, sqlx::Error> {
+    sqlx::query_as!(
         Row,
         r#"SELECT d.accepted_at, d.message_id, d.endpoint_id, d.series, d.accepted_at AS "time!",
                   d.endpoint_id AS "id!"
@@ -99,8 +140,7 @@ pub(super) async fn one(
         endpoint.uuid()
     )
     .fetch_all(tx)
-    .await?;
-    Ok(rows.into_iter().map(Row::placed).collect())
+    .await
 }
 
 async fn of_message(
@@ -108,14 +148,14 @@ async fn of_message(
     message: MessageId,
     after: Option<Place>,
     limit: u32,
-) -> Result<Page, sqlx::Error> {
+) -> Result<Vec<Row>, sqlx::Error> {
     let accepted = sqlx::query_scalar!(
         "SELECT accepted_at FROM hooklane.messages WHERE id = $1",
         message.uuid()
     )
     .fetch_all(&mut *tx)
     .await?;
-    let rows = sqlx::query_as!(
+    sqlx::query_as!(
         Row,
         r#"SELECT accepted_at, message_id, endpoint_id, series, accepted_at AS "time!",
                   endpoint_id AS "id!"
@@ -130,63 +170,5 @@ async fn of_message(
         i64::from(limit)
     )
     .fetch_all(tx)
-    .await?;
-    Ok(rows.into_iter().map(Row::placed).collect())
-}
-
-async fn failed(
-    tx: &mut PgConnection,
-    endpoint: EndpointId,
-    span: Span,
-    after: Option<Place>,
-    made: DateTime<Utc>,
-    limit: u32,
-) -> Result<Page, sqlx::Error> {
-    let rows = sqlx::query_as!(
-        Row,
-        r#"SELECT accepted_at, message_id, endpoint_id, series, settled_at AS "time!",
-                  message_id AS "id!"
-             FROM hooklane.deliveries
-            WHERE status = 'failed' AND discarded_at IS NULL AND settled_at IS NOT NULL
-              AND endpoint_id = $1 AND (settled_at, message_id) > ($2, $3)
-              AND settled_at <= $4 AND driven_at <= $5
-            ORDER BY settled_at, message_id LIMIT $6"#,
-        endpoint.uuid(),
-        after.map_or(span.since, |place| place.time),
-        after.map_or(Uuid::nil(), |place| place.id),
-        span.until.unwrap_or(made),
-        made,
-        i64::from(limit)
-    )
-    .fetch_all(tx)
-    .await?;
-    Ok(rows.into_iter().map(Row::placed).collect())
-}
-
-async fn skipped(
-    tx: &mut PgConnection,
-    endpoint: EndpointId,
-    span: Span,
-    after: Option<Place>,
-    made: DateTime<Utc>,
-    limit: u32,
-) -> Result<Page, sqlx::Error> {
-    let rows = sqlx::query_as!(
-        Row,
-        r#"SELECT accepted_at, message_id, endpoint_id, series, settled_at AS "time!",
-                  message_id AS "id!"
-             FROM hooklane.deliveries
-            WHERE status = 'skipped' AND endpoint_id = $1 AND (settled_at, message_id) > ($2, $3)
-              AND settled_at <= $4 AND driven_at <= $5
-            ORDER BY settled_at, message_id LIMIT $6"#,
-        endpoint.uuid(),
-        after.map_or(span.since, |place| place.time),
-        after.map_or(Uuid::nil(), |place| place.id),
-        span.until.unwrap_or(made),
-        made,
-        i64::from(limit)
-    )
-    .fetch_all(tx)
-    .await?;
-    Ok(rows.into_iter().map(Row::placed).collect())
+    .await
 }

@@ -325,7 +325,7 @@ async fn settle(bench: &Bench, within: Duration, notes: &mut Notes) -> Result<Op
     loop {
         let open = hooklane_store::audit::open(&bench.store).await?;
         if open.is_none() {
-            let client = strike::connect(bench).await?;
+            let client = bench.system.broker().await?;
             let left = broker::unsettled(&client).await?;
             if left.deliveries.is_empty() {
                 return Ok(Some(began.elapsed().as_secs_f64()));

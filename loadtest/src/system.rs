@@ -19,6 +19,7 @@ use hooklane_local::{
     Install, Nats, NatsOptions, Postgres, PostgresOptions, RunDir, Stack, StackOptions,
     servers_home,
 };
+use hooklane_nats::Client;
 use hooklane_store::{Config as StoreConfig, Store};
 use hooklane_testkit::proxy::Proxy;
 
@@ -294,6 +295,19 @@ impl System {
             ..StoreConfig::new(self.database_url())
         };
         Store::connect(&config).await.context("opening the ledger")
+    }
+
+    /// A connection to nats-server that no link stands between.
+    ///
+    /// # Errors
+    /// Where the server can't be reached.
+    pub async fn broker(&self) -> Result<Client> {
+        let config = hooklane_nats::Config {
+            url: self.nats_url().into(),
+            ..hooklane_nats::Config::default()
+        };
+        let client = Client::connect(&config).await;
+        client.context("connecting to nats-server")
     }
 
     /// Where PostgreSQL is.

@@ -5,14 +5,14 @@
 //! what only a run with limits and failing endpoints can show: I2 from the receivers' log, and that
 //! no attempt came before it was due (I3).
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use hooklane_store::audit::{self, Attempt};
 
 use super::notes::Notes;
-use super::pace::{self, Limits, Request, Span};
+use super::pace::{self, Limits, Span};
 use super::schedule::Field;
 use crate::bench::Bench;
 use crate::broker::Pair;
@@ -60,17 +60,8 @@ impl Audit<'_> {
 
     /// I2, endpoint by endpoint.
     fn paces(&self, log: &[Seen]) -> Vec<String> {
-        let mut by_endpoint: BTreeMap<u32, Vec<Request>> = BTreeMap::new();
-        for seen in log {
-            let (_, endpoint) = self.bench.plan.pair(seen.slot);
-            by_endpoint
-                .entry(endpoint)
-                .or_default()
-                .push(Request::from(*seen));
-        }
         let mut faults = Vec::new();
-        for (endpoint, mut requests) in by_endpoint {
-            requests.sort_unstable_by_key(|request| request.arrived);
+        for (endpoint, requests) in pace::by_endpoint(&self.bench.plan, log) {
             let links = self.notes.hidden.iter();
             let stalls: Vec<Span> = links
                 .filter(|link| link.endpoint == endpoint)

@@ -9,6 +9,9 @@
 //! request and falls with time is, at each request, the most by which any stretch that ends there
 //! exceeds what the rate allows.
 
+use std::collections::BTreeMap;
+
+use crate::plan::Plan;
 use crate::receiver::Seen;
 
 /// For how long after a fault a partition may still change hands, in microseconds: a lease runs out,
@@ -65,6 +68,20 @@ impl From<Seen> for Request {
             is_answered: seen.status != 0,
         }
     }
+}
+
+/// The requests of each endpoint.
+#[must_use]
+pub fn by_endpoint(plan: &Plan, log: &[Seen]) -> BTreeMap<u32, Vec<Request>> {
+    let mut all: BTreeMap<u32, Vec<Request>> = BTreeMap::new();
+    for seen in log {
+        let (_, endpoint) = plan.pair(seen.slot);
+        all.entry(endpoint).or_default().push((*seen).into());
+    }
+    for requests in all.values_mut() {
+        requests.sort_unstable_by_key(|request| request.arrived);
+    }
+    all
 }
 
 /// What was too much.

@@ -11,7 +11,6 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use hooklane_core::error::ErrorCode;
 use hooklane_local::Psql;
-use hooklane_nats::Client;
 use hooklane_store::audit;
 use hooklane_testkit::proxy::{Cut, Proxy};
 use tokio::time::Instant;
@@ -326,18 +325,8 @@ impl<'a> Striker<'a> {
 /// What is under way at this moment, by a connection of its own: it may be the first one since
 /// nats-server came back.
 pub(super) async fn under_way(bench: &Bench) -> Result<HashSet<Pair>> {
-    let client = connect(bench).await?;
+    let client = bench.system.broker().await?;
     broker::under_way(&client, &bench.store).await
-}
-
-/// A connection to nats-server that no link stands between.
-pub(super) async fn connect(bench: &Bench) -> Result<Client> {
-    let config = hooklane_nats::Config {
-        url: bench.system.nats_url().into(),
-        ..hooklane_nats::Config::default()
-    };
-    let client = Client::connect(&config).await;
-    client.context("connecting to nats-server")
 }
 
 pub(super) fn let_go(link: &Proxy, end: Option<Cut>) {

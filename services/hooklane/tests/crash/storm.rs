@@ -160,13 +160,7 @@ async fn start(events: u32) -> Result<Bench> {
 
 /// Deals the blows at random moments, and notes what was under way.
 async fn strike(bench: &Bench, blows: &[Blow], random: &mut StdRng) -> Result<Vec<Crash>> {
-    let config = hooklane_nats::Config {
-        url: bench.system.nats_url().into(),
-        ..hooklane_nats::Config::default()
-    };
-    let client = Client::connect(&config)
-        .await
-        .context("connecting to nats-server")?;
+    let client = bench.system.broker().await?;
     let mut crashes = Vec::with_capacity(blows.len());
     for blow in blows {
         let wait = if random.random_bool(0.3) {

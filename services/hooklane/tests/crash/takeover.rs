@@ -6,10 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use hooklane_nats::Client;
 use loadtest::bench::{Bench, Events, Setting};
 use loadtest::broker;
-use loadtest::faults::pace::{self, Limits, Request, Span};
+use loadtest::faults::pace::{self, Limits, Span};
 use loadtest::judge::Places;
 use loadtest::progress::Progress;
 use loadtest::receiver::Behaviour;
@@ -55,13 +54,7 @@ pub(crate) async fn run() -> Result<()> {
 
     bench.system.kill(KILLED);
     let killed = bench.epoch.micros();
-    let config = hooklane_nats::Config {
-        url: bench.system.nats_url().into(),
-        ..hooklane_nats::Config::default()
-    };
-    let client = Client::connect(&config)
-        .await
-        .context("connecting to nats-server")?;
+    let client = bench.system.broker().await?;
     let held = broker::under_way(&client, &bench.store).await?;
     assert!(
         held.len() as u32 > SPIKE / 8,
@@ -81,12 +74,9 @@ pub(crate) async fn run() -> Result<()> {
         plan: &bench.plan,
         endpoints: &bench.endpoints,
     };
-    // When each delivery had its first success, and when each endpoint had any request.
+    // When each delivery had its first success.
     let mut first = BTreeMap::new();
-    let mut requests: BTreeMap<u32, Vec<Request>> = BTreeMap::new();
     for seen in &log {
-        let (_, endpoint) = bench.plan.pair(seen.slot);
-        requests.entry(endpoint).or_default().push((*seen).into());
         if seen.status == 200 {
             let first = first.entry(places.pair(*seen)).or_insert(seen.arrived);
             *first = (*first).min(seen.arrived);
@@ -105,8 +95,7 @@ pub(crate) async fn run() -> Result<()> {
         owners: 1,
         hands: 1,
     };
-    for (endpoint, mut requests) in requests {
-        requests.sort_unstable_by_key(|request| request.arrived);
+    for (endpoint, requests) in pace::by_endpoint(&bench.plan, &log) {
         let again = requests.iter().find(|request| request.arrived > killed);
         let again = again.context("an endpoint had nothing after the kill")?;
         assert!(again.arrived <= soon, "endpoint {endpoint}: {again:?}");

@@ -27,8 +27,7 @@ impl Load {
     }
 }
 
-/// A row for `acme`.
-pub(crate) fn row() -> Row {
+fn row() -> Row {
     Row {
         id: MessageId::generate().uuid(),
         consumer: "acme".to_owned(),
@@ -45,26 +44,12 @@ impl Drop for Load {
     }
 }
 
-/// How many deliveries are in that state.
-pub(crate) async fn count(bench: &Bench, status: &str) -> u64 {
-    let sql = format!("SELECT count(*) FROM hooklane.deliveries WHERE status = '{status}'");
-    let rows = bench.database().psql(&sql).await.unwrap();
-    rows.trim().parse().unwrap()
-}
-
 /// Waits until every committed row's deliveries have ended.
 pub(crate) async fn settled(bench: &Bench) {
     const OPEN: &str =
         "SELECT (SELECT count(*) FROM hooklane.outbox_events WHERE processed_at IS NULL)
               + (SELECT count(*) FROM hooklane.deliveries WHERE status IN ('received', 'stalled'))";
     bench.database().until(OPEN, "0", BUDGET).await.unwrap();
-}
-
-/// How many rows were committed.
-pub(crate) async fn committed(bench: &Bench) -> usize {
-    const ROWS: &str = "SELECT count(*) FROM hooklane.outbox_events";
-    let rows = bench.database().psql(ROWS).await.unwrap();
-    rows.trim().parse().unwrap()
 }
 
 /// The message ids of all requests, sorted.

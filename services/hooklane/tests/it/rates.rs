@@ -6,7 +6,7 @@ use hooklane_testkit::{Receiver, Reply};
 
 use crate::bench::Bench;
 use crate::process::Process;
-use crate::system::{BUDGET, add_endpoint, ready, system};
+use crate::system::{BUDGET, add_endpoint, assert_paced, ready, system, write_rows};
 
 /// Sets the rate and waits until the lanes have been told.
 async fn set_rate(bench: &Bench, endpoint: &str, rate: &str) {
@@ -23,14 +23,8 @@ async fn set_rate(bench: &Bench, endpoint: &str, rate: &str) {
 
 /// Commits so many events; their requests, in the order of their arrival.
 async fn deliver(bench: &Bench, receiver: &Receiver, events: u64) -> Vec<Recorded> {
-    let (seen, write) = (
-        receiver.counts().arrived,
-        format!(
-            "INSERT INTO hooklane.outbox_events (event_type, payload, consumer_id)
-             SELECT 'invoice.paid', '{{}}', 'acme' FROM generate_series(1, {events})"
-        ),
-    );
-    bench.database().psql(&write).await.unwrap();
+    let seen = receiver.counts().arrived;
+    write_rows(bench, events).await;
     receiver.wait_for(seen + events, BUDGET).await.unwrap();
     receiver
         .requests()
@@ -56,15 +50,8 @@ async fn a_consumers_new_rate_is_kept_by_lanes_that_run() {
 
     set_rate(&bench, &endpoint, "2").await;
     let slow = deliver(&bench, &receiver, 8).await;
-    // Two at once at the most, and the other six at two a second: never more than that in any
-    // time, save for what the way to the receiver may shift.
-    for (first, from) in slow.iter().enumerate() {
-        for (last, to) in slow.iter().enumerate().skip(first) {
-            let allowed = 2.0 + 2.0 * (to.at.duration_since(from.at).as_secs_f64() + 0.4);
-            let count = (last - first + 1) as f64;
-            assert!(count <= allowed, "{count} where {allowed} are allowed");
-        }
-    }
+    // Two at once at the most, and the other six at two a second.
+    assert_paced(&slow, 2.0, 2.0);
     assert!(span(&slow) >= 2.5, "{}", span(&slow));
 
     set_rate(&bench, &endpoint, "default").await;

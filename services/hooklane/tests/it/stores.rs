@@ -5,7 +5,6 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use hooklane_local::{Install, nats_server, quiet};
-use hooklane_store::producer::{End, Producer, Row};
 use hooklane_testkit::nats::Server as Nats;
 use hooklane_testkit::postgres::Server as Postgres;
 use hooklane_testkit::wait::until;
@@ -13,9 +12,9 @@ use hooklane_testkit::{Receiver, Reply};
 use tokio::time::Instant;
 
 use crate::bench::Bench;
-use crate::load::{arrived, count, row, settled};
+use crate::load::{arrived, settled};
 use crate::process::{Process, http};
-use crate::system::{BUDGET, add_endpoint, ready, system, write_row};
+use crate::system::{BUDGET, add_endpoint, count, ready, system, write_row, write_rows};
 
 /// As [`system`], with a PostgreSQL that the test may stop.
 async fn own_servers() -> (Bench, Postgres, Nats, String) {
@@ -152,9 +151,7 @@ async fn without_the_ledger_first_attempts_go_on_and_are_recorded_once_it_is_bac
     bench.ok(&[["endpoint", "update", &endpoint].as_slice(), &slow].concat());
     let _up = Process::start(&bench, &["up"]);
     ready(&health).await;
-    let producer = Producer::connect(bench.database().url(), 1).await.unwrap();
-    let rows: Vec<Row> = (0..ROWS).map(|_| row()).collect();
-    producer.write(&rows, End::Commit, || {}).await.unwrap();
+    write_rows(&bench, ROWS).await;
     let fed = "SELECT count(*) FROM hooklane.outbox_events WHERE processed_at IS NOT NULL";
     let all = ROWS.to_string();
     bench.database().until(fed, &all, BUDGET).await.unwrap();
@@ -166,7 +163,10 @@ async fn without_the_ledger_first_attempts_go_on_and_are_recorded_once_it_is_bac
     receiver.wait_for(ROWS, BUDGET).await.unwrap();
     postgres.restart().await.unwrap();
     settled(&bench).await;
-    assert_eq!(count(&bench, "sent").await, ROWS);
+    assert_eq!(
+        count(&bench, "deliveries WHERE status = 'sent'").await,
+        ROWS
+    );
     let attempts = "SELECT count(*) FROM hooklane.attempts";
     bench
         .database()

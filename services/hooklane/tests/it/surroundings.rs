@@ -11,23 +11,7 @@ use hooklane_testkit::{Receiver, Reply};
 
 use crate::bench::Bench;
 use crate::process::{Process, free_address};
-use crate::system::{BUDGET, add_endpoint, ready, system};
-
-/// A number that the ledger counts.
-async fn count(bench: &Bench, from: &str) -> u64 {
-    let counted = format!("SELECT count(*) FROM hooklane.{from}");
-    let text = bench.database().psql(&counted).await.unwrap();
-    text.trim().parse().unwrap()
-}
-
-/// Commits so many outbox rows for `acme`.
-async fn write_rows(bench: &Bench, rows: u32) {
-    let write = format!(
-        "INSERT INTO hooklane.outbox_events (event_type, payload, consumer_id)
-         SELECT 'invoice.paid', '{{}}', 'acme' FROM generate_series(1, {rows})"
-    );
-    bench.database().psql(&write).await.unwrap();
-}
+use crate::system::{BUDGET, add_endpoint, count, ready, system, write_rows};
 
 /// Every service in a process of its own, the dispatcher's after `ulimit` with these words.
 async fn with_limit(ulimit: &str) -> (Bench, Nats, Vec<Process>) {
@@ -68,7 +52,7 @@ async fn stop(processes: Vec<Process>) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn running_out_of_file_descriptors_counts_against_no_endpoint() {
-    const ROWS: u32 = 80;
+    const ROWS: u64 = 80;
     let (bench, _nats, processes) = with_limit("-n 64").await;
     let receiver = Receiver::start().await.unwrap();
     // Long enough for every attempt to begin before the first connection is free again.
@@ -90,14 +74,14 @@ async fn running_out_of_file_descriptors_counts_against_no_endpoint() {
 
     let sent = "deliveries WHERE status = 'sent'";
     until("everything to be sent", BUDGET * 2, || async {
-        count(&bench, sent).await == u64::from(ROWS)
+        count(&bench, sent).await == ROWS
     })
     .await
     .unwrap();
     // Each was attempted once, as far as its endpoint is concerned.
     assert_eq!(count(&bench, "deliveries WHERE counted <> 1").await, 0);
     assert!(count(&bench, "deliveries WHERE attempt_count > 1").await >= 10);
-    assert_eq!(receiver.counts().arrived, u64::from(ROWS));
+    assert_eq!(receiver.counts().arrived, ROWS);
     assert_eq!(
         count(&bench, "attempts WHERE error <> 'own_fault'").await,
         0
@@ -109,7 +93,7 @@ async fn running_out_of_file_descriptors_counts_against_no_endpoint() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_limit_of_file_descriptors_that_may_be_raised_is_raised() {
-    const ROWS: u32 = 80;
+    const ROWS: u64 = 80;
     let (bench, _nats, processes) = with_limit("-S -n 64").await;
     let receiver = Receiver::start().await.unwrap();
     receiver.fallback(Reply::status(200).after(Duration::from_secs(6)));
@@ -117,13 +101,13 @@ async fn a_limit_of_file_descriptors_that_may_be_raised_is_raised() {
     write_rows(&bench, ROWS).await;
     // All of them at once, which is more than the limit at first.
     until("every attempt to be under way", BUDGET, || async {
-        receiver.counts().in_flight == u64::from(ROWS)
+        receiver.counts().in_flight == ROWS
     })
     .await
     .unwrap();
     let sent = "deliveries WHERE status = 'sent' AND attempt_count = 1";
     until("everything to be sent", BUDGET, || async {
-        count(&bench, sent).await == u64::from(ROWS)
+        count(&bench, sent).await == ROWS
     })
     .await
     .unwrap();

@@ -51,6 +51,36 @@ pub(crate) async fn write_row(bench: &Bench) -> String {
     id.lines().next().unwrap().to_owned()
 }
 
+/// Commits so many outbox rows for `acme`.
+pub(crate) async fn write_rows(bench: &Bench, rows: u64) {
+    let write = format!(
+        "INSERT INTO hooklane.outbox_events (event_type, payload, consumer_id)
+         SELECT 'invoice.paid', '{{}}', 'acme' FROM generate_series(1, {rows})"
+    );
+    bench.database().psql(&write).await.unwrap();
+}
+
+/// A number that the ledger counts.
+pub(crate) async fn count(bench: &Bench, from: &str) -> u64 {
+    let counted = format!("SELECT count(*) FROM hooklane.{from}");
+    let text = bench.database().psql(&counted).await.unwrap();
+    text.trim().parse().unwrap()
+}
+
+/// Sees to it that in no time there came more than a burst and what the rate, a second, allows.
+/// Requests are in the order of their arrival.
+pub(crate) fn assert_paced(requests: &[Recorded], burst: f64, rate: f64) {
+    for (first, from) in requests.iter().enumerate() {
+        for (last, to) in requests.iter().enumerate().skip(first) {
+            // What the way to the receiver may shift.
+            let seconds = to.at.duration_since(from.at).as_secs_f64() + 0.4;
+            let allowed = burst + rate * seconds;
+            let came = (last - first + 1) as f64;
+            assert!(came <= allowed, "{came} where {allowed} are allowed");
+        }
+    }
+}
+
 /// Where a message's only delivery stands; empty while there is none.
 pub(crate) async fn status_of(bench: &Bench, id: &str) -> String {
     let shown = bench.json(&["message", "show", id]);

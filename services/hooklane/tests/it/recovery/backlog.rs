@@ -5,11 +5,11 @@ use std::time::Duration;
 use hooklane_testkit::wait::until;
 use tokio::time::Instant;
 
-use super::{count, receiver};
+use super::receiver;
 use crate::bench::Bench;
 use crate::messages::sql;
 use crate::process::Process;
-use crate::system::{BUDGET, add_endpoint, system};
+use crate::system::{BUDGET, add_endpoint, count, system};
 
 /// What to put beside what, and for how long.
 struct Scene {

@@ -8,10 +8,10 @@ use hooklane_testkit::wait::until;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{count, receiver, write_rows};
+use super::receiver;
 use crate::messages::sql;
 use crate::process::Process;
-use crate::system::{BUDGET, add_endpoint, ready, system};
+use crate::system::{BUDGET, add_endpoint, assert_paced, count, ready, system, write_rows};
 
 /// Hours go by so many times as fast.
 const FASTER: u32 = 5_000;
@@ -126,15 +126,7 @@ async fn what_an_endpoint_missed_in_36_hours_waits_in_the_dlq_and_is_replayed_on
     }
     assert_eq!(arrived.len() as u64, EVENTS);
     assert!(arrived.values().all(|times| *times == 1), "{arrived:?}");
-    for (first, from) in requests.iter().enumerate() {
-        for (last, to) in requests.iter().enumerate().skip(first) {
-            // What the way to the receiver may shift.
-            let seconds = to.at.duration_since(from.at).as_secs_f64() + 0.4;
-            let allowed = BURST as f64 + RATE as f64 * seconds;
-            let came = (last - first + 1) as f64;
-            assert!(came <= allowed, "{came} where {allowed} are allowed");
-        }
-    }
+    assert_paced(&requests, BURST as f64, RATE as f64);
     // And one of them once more, waiting for it.
     let id = requests[0].header("webhook-id").unwrap();
     let done = bench.json(&["message", "replay", id, "--wait"]);

@@ -10,10 +10,10 @@ use hooklane_testkit::Reply;
 use hooklane_testkit::wait::until;
 use serde_json::json;
 
-use super::{count, receiver, write_rows};
+use super::receiver;
 use crate::bench::Bench;
 use crate::process::Process;
-use crate::system::{BUDGET, add_endpoint, ready, system};
+use crate::system::{BUDGET, add_endpoint, count, ready, system, write_rows};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_missed_is_driven_once_although_its_task_is_killed_in_the_middle() {

@@ -5,17 +5,15 @@
 //! verifying signatures. Steps go to standard error; the last line of standard output is one JSON
 //! object with the counts.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use hooklane_testkit::Receiver;
 use hooklane_testkit::receiver::Reply;
 use serde_json::{Value, json};
 
 use self::customer::Customer;
 use self::system::System;
-use crate::process;
 
 mod customer;
 mod system;
@@ -158,19 +156,6 @@ fn counts(message: &Value, receiver: &Receiver, verified: usize) -> Value {
         "requests": receiver.counts().arrived,
         "signatures_verified": verified,
     })
-}
-
-/// Builds these packages; answers where their programs are.
-async fn build(packages: &[&str]) -> Result<PathBuf> {
-    let mut build = process::cargo();
-    build.arg("build");
-    for package in packages {
-        build.args(["--package", package]);
-    }
-    process::run(build).await?;
-    // Cargo puts them beside this program.
-    let here = std::env::current_exe().context("looking for what was built")?;
-    Ok(here.parent().map(PathBuf::from).unwrap_or_default())
 }
 
 fn step(text: &str) {

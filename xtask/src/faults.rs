@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::process::Command;
 
 use crate::environment;
-use crate::process::{self, workspace};
+use crate::process::{self, Profile};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -47,12 +47,19 @@ pub(crate) const GATE: Args = Args {
 };
 const GATE_SEED: u64 = 7;
 
+/// What a run needs: the suite, and what it breaks.
+const PROGRAMS: [&str; 2] = ["hooklane", "loadtest"];
+
 pub(crate) async fn run(args: &Args) -> Result<()> {
     environment::setup().await?;
     if args.broken {
         return prove().await;
     }
-    let programs = build(args.dev).await?;
+    let profile = match args.dev {
+        true => Profile::Dev,
+        false => Profile::Release,
+    };
+    let programs = process::build(&PROGRAMS, profile).await?;
     let mut loadtest = process::program(programs.join("loadtest"));
     loadtest
         .args(["faults", "--binary"])
@@ -66,24 +73,6 @@ pub(crate) async fn run(args: &Args) -> Result<()> {
         loadtest.arg("--json");
     }
     process::run(loadtest).await
-}
-
-/// Builds both programs; returns where they are.
-async fn build(dev: bool) -> Result<PathBuf> {
-    let mut build = process::cargo();
-    build.args(["build", "--package", "hooklane", "--package", "loadtest"]);
-    if !dev {
-        build.arg("--release");
-    }
-    process::run(build).await?;
-    Ok(target()?.join(if dev { "debug" } else { "release" }))
-}
-
-/// Cargo's target directory: this program is in a directory of it.
-fn target() -> Result<PathBuf> {
-    let here = std::env::current_exe().context("looking for what was built")?;
-    let target = here.parent().and_then(Path::parent);
-    Ok(target.map_or_else(|| workspace().join("target"), PathBuf::from))
 }
 
 /// A way of being broken, and how the suite notices.
@@ -122,7 +111,7 @@ const PROOFS: [Proof; 3] = [
 ];
 
 async fn prove() -> Result<()> {
-    let programs = build(true).await?;
+    let programs = process::build(&PROGRAMS, Profile::Dev).await?;
     let broken = build_broken().await?;
     let mut wrong = Vec::new();
     for proof in &PROOFS {
@@ -139,7 +128,7 @@ async fn prove() -> Result<()> {
 /// Builds the broken program beside the others: what it is made of is shared with them, where cargo
 /// can do that (since 1.91).
 async fn build_broken() -> Result<PathBuf> {
-    let (target, apart) = (target()?, target()?.join("broken"));
+    let (target, apart) = (process::target()?, process::target()?.join("broken"));
     let mut build = process::cargo();
     build
         .args(["build", "--package", "hooklane"])

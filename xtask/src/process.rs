@@ -4,7 +4,7 @@
 //! end, and killed if it doesn't: cargo, the test programs below it and all.
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -47,6 +47,40 @@ pub(crate) fn cargo() -> Command {
         command.env_remove(name);
     }
     command
+}
+
+/// Builds programs of the workspace; returns where they are.
+pub(crate) async fn build(packages: &[&str], profile: Profile) -> Result<PathBuf> {
+    let mut build = cargo();
+    build.arg("build");
+    for package in packages {
+        build.args(["--package", package]);
+    }
+    let folder = match profile {
+        Profile::Dev => "debug",
+        Profile::Release => {
+            build.arg("--release");
+            "release"
+        }
+    };
+    run(build).await?;
+    Ok(target()?.join(folder))
+}
+
+/// How programs are built.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Profile {
+    /// As tests are.
+    Dev,
+    /// Optimised.
+    Release,
+}
+
+/// Cargo's target directory: this program is in a directory of it.
+pub(crate) fn target() -> Result<PathBuf> {
+    let here = std::env::current_exe().context("looking for what was built")?;
+    let target = here.parent().and_then(Path::parent);
+    Ok(target.map_or_else(|| workspace().join("target"), PathBuf::from))
 }
 
 /// Runs `command`, its output going where ours goes.

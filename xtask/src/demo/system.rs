@@ -21,6 +21,7 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
 use crate::environment::{self, blocking, dot_hooklane};
+use crate::process::{self, Profile};
 
 const START_WITHIN: Duration = Duration::from_secs(30);
 const STOP_WITHIN: Duration = Duration::from_secs(25);
@@ -45,7 +46,9 @@ impl System {
     pub(super) async fn start() -> Result<Self> {
         environment::setup().await?;
         to_stderr("building hooklane");
-        let program = super::build(&["hooklane"]).await?.join("hooklane");
+        let program = process::build(&["hooklane"], Profile::Dev)
+            .await?
+            .join("hooklane");
 
         let (stack, dir, bin) = blocking(|| {
             let home = dot_hooklane();

@@ -6,12 +6,13 @@
 use anyhow::Result;
 
 use super::step;
-use crate::{environment, process};
+use crate::environment;
+use crate::process::{self, Profile};
 
 pub(super) async fn run() -> Result<()> {
     environment::setup().await?;
     step("build hooklane and the load test");
-    let programs = super::build(&["hooklane", "loadtest"]).await?;
+    let programs = process::build(&["hooklane", "loadtest"], Profile::Dev).await?;
     step("write events, delete the JetStream store under load, and wait for every delivery");
     let mut loadtest = process::program(programs.join("loadtest"));
     loadtest

@@ -8,9 +8,10 @@ use hooklane_dlq::Config;
 use hooklane_proto::record::FailureReason;
 use hooklane_proto::subject;
 use hooklane_store::dead_letter::Series;
+use hooklane_testkit::wait;
 use serde_json::Value;
 
-use crate::bench::{Bench, config};
+use crate::bench::{BUDGET, Bench, config};
 
 const UNFILED: &str = "SELECT count(*) FROM hooklane.deliveries
                         WHERE status = 'failed' AND dead_lettered_at IS NULL";
@@ -107,7 +108,7 @@ async fn a_terminated_message_is_looked_up_at_once_and_again_without_harm() {
             .await
             .unwrap();
     }
-    hooklane_testkit::wait::until("both to be read", crate::bench::BUDGET, async || {
+    wait::until("both to be read", BUDGET, async || {
         mover.handle.stats().advisories == 3
     })
     .await
@@ -140,6 +141,12 @@ async fn after_a_wiped_store_everything_is_there_again_but_what_was_discarded() 
     bench.nats.wipe_store().await.unwrap();
     bench.until_count(subject::DLQ, 39).await;
     assert!(bench.letters().await.iter().all(|l| l.key != keys[3]));
+    // The stream has them a moment before the ledger hears so.
+    wait::until("the ledger to hear", BUDGET, async || {
+        mover.handle.stats().put_again == 39
+    })
+    .await
+    .unwrap();
     // A mover that comes later finds nothing that is missing.
     let second = bench.mover(config());
     bench.fail_another(keys[0]).await;

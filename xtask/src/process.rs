@@ -35,6 +35,10 @@ pub(crate) fn program(name: impl AsRef<OsStr>) -> Command {
 
 /// Cargo, the one that runs us. It builds with the checked-in query data, whatever database the
 /// environment names: that one is for tests, and has no schema yet.
+///
+/// What cargo tells us of our own package is taken out: build scripts that look at these names
+/// (`ring` has one) would run anew whenever a build from here follows one from a shell, and with them
+/// everything above.
 pub(crate) fn cargo() -> Command {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = program(cargo);
@@ -45,6 +49,15 @@ pub(crate) fn cargo() -> Command {
         .env_remove("NATS_URL");
     for (name, _) in hooklane_local::inherited() {
         command.env_remove(name);
+    }
+    for (name, _) in std::env::vars_os() {
+        let ours = ["CARGO_PKG_", "CARGO_MANIFEST_"];
+        if name
+            .to_str()
+            .is_some_and(|name| ours.iter().any(|prefix| name.starts_with(prefix)))
+        {
+            command.env_remove(name);
+        }
     }
     command
 }

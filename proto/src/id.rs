@@ -98,6 +98,14 @@ id!(
     /// Work that is done in the background.
     TaskId, "task", "a task"
 );
+id!(
+    /// A key for the HTTP API.
+    ApiKeyId, "key", "an API key"
+);
+id!(
+    /// An entry of the audit log.
+    AuditId, "aud", "an audit entry"
+);
 
 #[cfg(test)]
 mod tests {

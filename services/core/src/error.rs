@@ -27,6 +27,8 @@ pub enum ErrorCode {
     NotFound,
     /// The state of what is there does not allow it.
     Conflict,
+    /// It was changed meanwhile by somebody else.
+    PreconditionFailed,
     /// A limit is reached.
     LimitExceeded,
     /// A signature does not verify.
@@ -43,7 +45,7 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// Every code.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Usage,
         Self::Config,
         Self::WrongMasterKey,
@@ -53,6 +55,7 @@ impl ErrorCode {
         Self::ForbiddenAddress,
         Self::NotFound,
         Self::Conflict,
+        Self::PreconditionFailed,
         Self::LimitExceeded,
         Self::BadSignature,
         Self::PostgresUnavailable,
@@ -74,6 +77,7 @@ impl ErrorCode {
             Self::ForbiddenAddress => "forbidden_address",
             Self::NotFound => "not_found",
             Self::Conflict => "conflict",
+            Self::PreconditionFailed => "precondition_failed",
             Self::LimitExceeded => "limit_exceeded",
             Self::BadSignature => "bad_signature",
             Self::PostgresUnavailable => "postgres_unavailable",
@@ -94,6 +98,7 @@ impl ErrorCode {
             | Self::ForbiddenAddress
             | Self::NotFound
             | Self::Conflict
+            | Self::PreconditionFailed
             | Self::LimitExceeded
             | Self::BadSignature => 65,
             Self::PostgresUnavailable | Self::SchemaOutdated | Self::NatsUnavailable => 69,
@@ -108,6 +113,7 @@ impl ErrorCode {
             Self::Usage | Self::InvalidData => 400,
             Self::NotFound => 404,
             Self::Conflict => 409,
+            Self::PreconditionFailed => 412,
             Self::ForbiddenAddress | Self::LimitExceeded | Self::BadSignature => 422,
             Self::PostgresUnavailable | Self::SchemaOutdated | Self::NatsUnavailable => 503,
             Self::Config

@@ -18,7 +18,7 @@
 //! what the secret belongs to: an envelope copied to another endpoint's row does not open there.
 
 use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use secrecy::{ExposeSecret, SecretBox, SecretString};
 
 use crate::rules::signing::Secret;
@@ -64,6 +64,33 @@ pub enum Error {
 #[must_use]
 pub fn generate_signing_secret() -> Secret {
     Secret::from_key(rand::random())
+}
+
+/// What every API key begins with, so that one that leaked is recognised as what it is.
+pub const API_KEY_PREFIX: &str = "hlk_";
+/// Random bytes of an API key.
+const API_KEY_BYTES: usize = 32;
+/// Length of an API key's text.
+const API_KEY_CHARS: usize = API_KEY_PREFIX.len() + (API_KEY_BYTES * 4).div_ceil(3);
+
+/// The text of a new API key: `hlk_` and 32 random bytes in base64 for URLs, 47 characters.
+#[must_use]
+pub fn generate_api_key() -> SecretString {
+    let bytes: SecretBox<[u8; API_KEY_BYTES]> = SecretBox::new(Box::new(rand::random()));
+    // Of its final size from the start: no copy of it stays behind.
+    let mut text = String::with_capacity(API_KEY_CHARS);
+    text.push_str(API_KEY_PREFIX);
+    URL_SAFE_NO_PAD.encode_string(bytes.expose_secret(), &mut text);
+    SecretString::from(text)
+}
+
+/// Whether a text has the form of an API key, so that it may be one.
+#[must_use]
+pub fn is_api_key(text: &str) -> bool {
+    text.len() == API_KEY_CHARS
+        && text
+            .strip_prefix(API_KEY_PREFIX)
+            .is_some_and(|rest| URL_SAFE_NO_PAD.decode(rest).is_ok())
 }
 
 /// The text of a new master key, as the config takes it: 32 random bytes in base64.

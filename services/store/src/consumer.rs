@@ -1,11 +1,13 @@
 //! The adopter's customers.
 //!
-//! Owns adding, reading and rating them. A consumer is never removed: its messages and deleted
+//! Owns adding, reading and changing them. A consumer is never removed: its messages and deleted
 //! endpoints refer to it.
 
 use chrono::{DateTime, Utc};
 use hooklane_proto::token::ConsumerId;
+use serde_json::json;
 
+use crate::audit_log::{self, Action, Change};
 use crate::manage::{Error, Kind, Page};
 use crate::{Error as Fault, Store};
 
@@ -24,6 +26,8 @@ pub struct Consumer {
     pub default_rate: Option<u16>,
     /// When it was added.
     pub created_at: DateTime<Utc>,
+    /// Grows with every change of the above.
+    pub version: i64,
     /// Its endpoints that are not deleted.
     pub endpoints: u64,
 }
@@ -33,6 +37,7 @@ struct Row {
     name: String,
     default_rate: Option<i32>,
     created_at: DateTime<Utc>,
+    version: i64,
     endpoints: i64,
 }
 
@@ -43,6 +48,7 @@ impl Row {
             name,
             default_rate,
             created_at,
+            version,
             endpoints,
         } = self;
         Ok(Consumer {
@@ -50,9 +56,19 @@ impl Row {
             name,
             default_rate: default_rate.and_then(|rate| u16::try_from(rate).ok()),
             created_at,
+            version,
             endpoints: u64::try_from(endpoints).unwrap_or(0),
         })
     }
+}
+
+fn check_name(name: &str) -> Result<(), Error> {
+    if name.chars().count() > MAX_NAME || name.contains('\0') {
+        return Err(Error::Invalid(format!(
+            "the name is too long or not text; give at most {MAX_NAME} characters"
+        )));
+    }
+    Ok(())
 }
 
 fn check_rate(rate: Option<u16>) -> Result<Option<i32>, Error> {
@@ -74,31 +90,32 @@ pub async fn add(
     name: &str,
     default_rate: Option<u16>,
 ) -> Result<Consumer, Error> {
-    if name.chars().count() > MAX_NAME || name.contains('\0') {
-        return Err(Error::Invalid(format!(
-            "the name is too long or not text; give at most {MAX_NAME} characters"
-        )));
-    }
+    check_name(name)?;
+    let fault = || Fault::doing("adding a consumer");
     let default_rate = check_rate(default_rate)?;
+    let mut tx = store.pool().begin().await.map_err(fault())?;
     let added = sqlx::query_as!(
         Row,
         r#"INSERT INTO hooklane.consumers (id, name, default_rate) VALUES ($1, $2, $3)
            ON CONFLICT (id) DO NOTHING
-           RETURNING id, name, default_rate, created_at, 0::bigint AS "endpoints!""#,
+           RETURNING id, name, default_rate, created_at, version, 0::bigint AS "endpoints!""#,
         id.as_str(),
         name,
         default_rate,
     )
-    .fetch_optional(store.pool())
+    .fetch_optional(&mut *tx)
     .await
-    .map_err(Fault::doing("adding a consumer"))?;
-    match added {
-        Some(row) => Ok(row.consumer()?),
-        None => Err(Error::Exists {
+    .map_err(fault())?;
+    let Some(row) = added else {
+        return Err(Error::Exists {
             kind: Kind::Consumer,
             id: id.to_string(),
-        }),
-    }
+        });
+    };
+    let change = Change::of(Action::ConsumerCreate, Some(id.as_str()), id);
+    audit_log::note(&mut tx, store, change).await?;
+    tx.commit().await.map_err(fault())?;
+    Ok(row.consumer()?)
 }
 
 /// The consumer with this id.
@@ -108,7 +125,7 @@ pub async fn add(
 pub async fn show(store: &Store, id: &ConsumerId) -> Result<Consumer, Error> {
     let row = sqlx::query_as!(
         Row,
-        r#"SELECT id, name, default_rate, created_at,
+        r#"SELECT id, name, default_rate, created_at, version,
                   (SELECT count(*) FROM hooklane.endpoints e
                     WHERE e.consumer_id = c.id AND e.state <> 'deleted') AS "endpoints!"
              FROM hooklane.consumers c WHERE id = $1"#,
@@ -132,7 +149,7 @@ pub async fn list(
 ) -> Result<Page<Consumer, ConsumerId>, Error> {
     let rows = sqlx::query_as!(
         Row,
-        r#"SELECT id, name, default_rate, created_at,
+        r#"SELECT id, name, default_rate, created_at, version,
                   (SELECT count(*) FROM hooklane.endpoints e
                     WHERE e.consumer_id = c.id AND e.state <> 'deleted') AS "endpoints!"
              FROM hooklane.consumers c WHERE id > $1 ORDER BY id LIMIT $2"#,
@@ -146,6 +163,28 @@ pub async fn list(
     Ok(Page::cut(consumers?, limit, |consumer| consumer.id.clone()))
 }
 
+/// What to change; `None` leaves it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// For people, at most 200 characters.
+    pub name: Option<String>,
+    /// Attempts a second to each endpoint that has no rate of its own, 1 to 1,000; `Some(None)` takes
+    /// the deployment's.
+    pub default_rate: Option<Option<u16>>,
+}
+
+impl Changes {
+    /// The names of the settings that are changed.
+    #[must_use]
+    pub fn names(&self) -> Vec<&'static str> {
+        let Self { name, default_rate } = self;
+        audit_log::named([
+            ("name", name.is_some()),
+            ("default_rate", default_rate.is_some()),
+        ])
+    }
+}
+
 /// Sets the rate of the consumer's endpoints that have none of their own, and tells the lanes.
 ///
 /// # Errors
@@ -155,32 +194,76 @@ pub async fn set_rate(
     id: &ConsumerId,
     rate: Option<u16>,
 ) -> Result<Consumer, Error> {
-    let rate = check_rate(rate)?;
-    let fault = || Fault::doing("setting a consumer's rate");
-    let mut tx = store.pool().begin().await.map_err(fault())?;
-    let changed = sqlx::query!(
-        "UPDATE hooklane.consumers SET default_rate = $2 WHERE id = $1",
-        id.as_str(),
-        rate,
-    )
-    .execute(&mut *tx)
-    .await
-    .map_err(fault())?;
-    if changed.rows_affected() == 0 {
-        return Err(Error::not_found(Kind::Consumer, id));
+    let changes = Changes {
+        default_rate: Some(rate),
+        ..Changes::default()
+    };
+    update(store, id, &changes, None).await
+}
+
+/// Changes a consumer that is at the version `expected`, or at any, and tells the lanes where its
+/// default rate is named. Without a change, its version stays.
+///
+/// # Errors
+/// [`Error::NotFound`], [`Error::Stale`], [`Error::Invalid`] for its name or rate, or a fault of the
+/// database.
+pub async fn update(
+    store: &Store,
+    id: &ConsumerId,
+    changes: &Changes,
+    expected: Option<i64>,
+) -> Result<Consumer, Error> {
+    if let Some(name) = &changes.name {
+        check_name(name)?;
     }
-    // A statement of its own: it sees the endpoints that were being added while the one above
-    // waited for the consumer's row. Whoever reads routes waits for that row as well, so an
-    // endpoint that even this does not see is published with the new rate.
-    sqlx::query!(
-        "UPDATE hooklane.endpoints
-            SET version = nextval('hooklane.endpoint_version'), updated_at = clock_timestamp()
-          WHERE consumer_id = $1 AND rate IS NULL AND state <> 'deleted'",
+    let rate = changes.default_rate.map(check_rate).transpose()?;
+    let fault = || Fault::doing("changing a consumer");
+    let mut tx = store.pool().begin().await.map_err(fault())?;
+    let version = sqlx::query_scalar!(
+        "SELECT version FROM hooklane.consumers WHERE id = $1 FOR NO KEY UPDATE",
         id.as_str(),
     )
-    .execute(&mut *tx)
+    .fetch_optional(&mut *tx)
     .await
     .map_err(fault())?;
+    let version = version.ok_or_else(|| Error::not_found(Kind::Consumer, id))?;
+    Error::unless_current(Kind::Consumer, id, version, expected)?;
+    let names = changes.names();
+    if !names.is_empty() {
+        sqlx::query!(
+            "UPDATE hooklane.consumers
+                SET name = coalesce($2, name),
+                    default_rate = CASE WHEN $3 THEN $4 ELSE default_rate END,
+                    version = version + 1
+              WHERE id = $1",
+            id.as_str(),
+            changes.name.as_deref(),
+            rate.is_some(),
+            rate.flatten(),
+        )
+        .execute(&mut *tx)
+        .await
+        .map_err(fault())?;
+    }
+    if rate.is_some() {
+        // A statement of its own: it sees the endpoints that were being added while the ones above
+        // waited for the consumer's row. Whoever reads routes waits for that row as well, so an
+        // endpoint that even this does not see is published with the new rate.
+        sqlx::query!(
+            "UPDATE hooklane.endpoints
+                SET version = nextval('hooklane.endpoint_version'), updated_at = clock_timestamp()
+              WHERE consumer_id = $1 AND rate IS NULL AND state <> 'deleted'",
+            id.as_str(),
+        )
+        .execute(&mut *tx)
+        .await
+        .map_err(fault())?;
+    }
+    if !names.is_empty() {
+        let change = Change::of(Action::ConsumerUpdate, Some(id.as_str()), id);
+        let change = change.with(json!({ "changed": names }));
+        audit_log::note(&mut tx, store, change).await?;
+    }
     tx.commit().await.map_err(fault())?;
     show(store, id).await
 }

@@ -8,8 +8,10 @@ pub use hooklane_core::rules::merge::DeliveryStatus;
 use hooklane_proto::delivery::DeliveryKey;
 use hooklane_proto::id::{EndpointId, MessageId};
 use hooklane_proto::token::ConsumerId;
+use serde_json::json;
 use uuid::Uuid;
 
+use crate::audit_log::{self, Action, Change};
 use crate::manage::{Error, Kind};
 use crate::{Error as Fault, Store};
 
@@ -121,11 +123,12 @@ pub async fn cancel(
     endpoint: Option<EndpointId>,
 ) -> Result<Vec<DeliveryKey>, Error> {
     let doing = "cancelling deliveries";
+    let mut tx = store.pool().begin().await.map_err(Fault::doing(doing))?;
     let accepted = sqlx::query_scalar!(
         "SELECT accepted_at FROM hooklane.messages WHERE id = $1",
         message.uuid(),
     )
-    .fetch_all(store.pool())
+    .fetch_all(&mut *tx)
     .await
     .map_err(Fault::doing(doing))?;
     if accepted.is_empty() {
@@ -142,17 +145,24 @@ pub async fn cancel(
            FROM open o
           WHERE d.accepted_at = o.accepted_at AND d.message_id = o.message_id
             AND d.endpoint_id = o.endpoint_id
-      RETURNING d.accepted_at, d.message_id, d.endpoint_id",
+      RETURNING d.accepted_at, d.message_id, d.endpoint_id, d.consumer_id",
         &accepted,
         message.uuid(),
         endpoint.map(EndpointId::uuid),
     )
-    .fetch_all(store.pool())
+    .fetch_all(&mut *tx)
     .await
     .map_err(Fault::doing(doing))?;
-    if cancelled.is_empty() {
+    let Some(first) = cancelled.first() else {
+        tx.rollback().await.map_err(Fault::doing(doing))?;
         return Err(none_open(store, &accepted, message, endpoint).await?);
-    }
+    };
+    let change = Change::of(Action::DeliveryCancel, Some(&first.consumer_id), message);
+    let change = change.with(json!({
+        "endpoint": endpoint.map(|id| id.to_string()), "deliveries": cancelled.len(),
+    }));
+    audit_log::note(&mut tx, store, change).await?;
+    tx.commit().await.map_err(Fault::doing(doing))?;
     Ok(cancelled
         .into_iter()
         .map(|row| DeliveryKey::from_uuids(row.accepted_at, row.message_id, row.endpoint_id))

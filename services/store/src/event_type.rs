@@ -1,12 +1,14 @@
 //! The catalogue of what can happen.
 //!
-//! Owns adding, reading and deprecating event types. They are never removed: messages refer to
+//! Owns adding, reading, changing and deprecating event types. They are never removed: messages refer to
 //! them, and an unknown one is refused at acceptance.
 
 use chrono::{DateTime, Utc};
 use hooklane_proto::token::EventType as Name;
+use serde_json::json;
 use serde_json::value::RawValue;
 
+use crate::audit_log::{self, Action, Change};
 use crate::manage::{Error, Kind, Page};
 use crate::{Error as Fault, Store, operational};
 
@@ -30,6 +32,8 @@ pub struct EventType {
     pub deprecated: bool,
     /// When it was added.
     pub created_at: DateTime<Utc>,
+    /// Grows with every change.
+    pub version: i64,
 }
 
 /// What a new entry says.
@@ -50,6 +54,7 @@ struct Row {
     example: Option<String>,
     deprecated: bool,
     created_at: DateTime<Utc>,
+    version: i64,
 }
 
 impl Row {
@@ -61,6 +66,7 @@ impl Row {
             example,
             deprecated,
             created_at,
+            version,
         } = self;
         let doing = "reading an event type";
         let json = |text: Option<String>| {
@@ -75,8 +81,41 @@ impl Row {
             example: json(example)?,
             deprecated,
             created_at,
+            version,
         })
     }
+}
+
+/// Refuses what can't be kept.
+fn check(
+    description: Option<&str>,
+    schema: Option<&RawValue>,
+    example: Option<&RawValue>,
+) -> Result<(), Error> {
+    if description.is_some_and(|text| text.len() > MAX_DESCRIPTION || text.contains('\0')) {
+        return Err(Error::Invalid(format!(
+            "the description is too long or not text; give at most {MAX_DESCRIPTION} bytes"
+        )));
+    }
+    for (what, json) in [("schema", schema), ("example", example)] {
+        let text = json.map_or("", RawValue::get);
+        if text.len() > MAX_JSON || text.contains("\\u0000") {
+            return Err(Error::Invalid(format!(
+                "the {what} is too large or holds \\u0000; give at most {MAX_JSON} bytes"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn check_own(name: &Name, what: &str) -> Result<(), Error> {
+    if name.as_str().starts_with(operational::PREFIX) {
+        return Err(Error::Invalid(format!(
+            "event types below `{}` are Hooklane's own; {what}",
+            operational::PREFIX
+        )));
+    }
+    Ok(())
 }
 
 /// Adds an event type.
@@ -89,48 +128,35 @@ pub async fn add(store: &Store, name: &Name, new: &New) -> Result<EventType, Err
         schema,
         example,
     } = new;
-    if name.as_str().starts_with(operational::PREFIX) {
-        return Err(Error::Invalid(format!(
-            "event types below `{}` are Hooklane's own; choose another name",
-            operational::PREFIX
-        )));
-    }
-    let schema = schema.as_ref().map(|json| json.get());
-    let example = example.as_ref().map(|json| json.get());
-    if description.len() > MAX_DESCRIPTION || description.contains('\0') {
-        return Err(Error::Invalid(format!(
-            "the description is too long or not text; give at most {MAX_DESCRIPTION} bytes"
-        )));
-    }
-    for (what, text) in [("schema", schema), ("example", example)] {
-        if text.is_some_and(|text| text.len() > MAX_JSON || text.contains("\\u0000")) {
-            return Err(Error::Invalid(format!(
-                "the {what} is too large or holds \\u0000; give at most {MAX_JSON} bytes"
-            )));
-        }
-    }
+    check_own(name, "choose another name")?;
+    check(Some(description), schema.as_deref(), example.as_deref())?;
+    let fault = || Fault::doing("adding an event type");
+    let mut tx = store.pool().begin().await.map_err(fault())?;
     let added = sqlx::query_as!(
         Row,
         r#"INSERT INTO hooklane.event_types (name, description, schema, example)
            VALUES ($1, $2, $3::text::json, $4::text::json)
            ON CONFLICT (name) DO NOTHING
            RETURNING name, description, schema::text AS schema, example::text AS example,
-                     deprecated, created_at"#,
+                     deprecated, created_at, version"#,
         name.as_str(),
         description,
-        schema,
-        example,
+        schema.as_ref().map(|json| json.get()),
+        example.as_ref().map(|json| json.get()),
     )
-    .fetch_optional(store.pool())
+    .fetch_optional(&mut *tx)
     .await
-    .map_err(Fault::doing("adding an event type"))?;
-    match added {
-        Some(row) => Ok(row.event_type()?),
-        None => Err(Error::Exists {
+    .map_err(fault())?;
+    let Some(row) = added else {
+        return Err(Error::Exists {
             kind: Kind::EventType,
             id: name.to_string(),
-        }),
-    }
+        });
+    };
+    let change = Change::of(Action::EventTypeCreate, None, name);
+    audit_log::note(&mut tx, store, change).await?;
+    tx.commit().await.map_err(fault())?;
+    Ok(row.event_type()?)
 }
 
 /// The event type with this name.
@@ -141,7 +167,7 @@ pub async fn show(store: &Store, name: &Name) -> Result<EventType, Error> {
     let row = sqlx::query_as!(
         Row,
         "SELECT name, description, schema::text AS schema, example::text AS example,
-                deprecated, created_at
+                deprecated, created_at, version
            FROM hooklane.event_types WHERE name = $1",
         name.as_str(),
     )
@@ -164,7 +190,7 @@ pub async fn list(
     let rows = sqlx::query_as!(
         Row,
         "SELECT name, description, schema::text AS schema, example::text AS example,
-                deprecated, created_at
+                deprecated, created_at, version
            FROM hooklane.event_types WHERE name > $1 ORDER BY name LIMIT $2",
         after.map_or("", Name::as_str),
         i64::from(limit) + 1,
@@ -178,6 +204,38 @@ pub async fn list(
     }))
 }
 
+/// What to change; `None` leaves it.
+#[derive(Debug, Clone, Default)]
+pub struct Changes {
+    /// For people, at most 4,096 bytes.
+    pub description: Option<String>,
+    /// The payload's JSON Schema, at most 64 KiB; `Some(None)` takes it away.
+    pub schema: Option<Option<Box<RawValue>>>,
+    /// A payload as it may look, at most 64 KiB; `Some(None)` takes it away.
+    pub example: Option<Option<Box<RawValue>>>,
+    /// No longer to be subscribed to.
+    pub deprecated: Option<bool>,
+}
+
+impl Changes {
+    /// The names of what is changed.
+    #[must_use]
+    pub fn names(&self) -> Vec<&'static str> {
+        let Self {
+            description,
+            schema,
+            example,
+            deprecated,
+        } = self;
+        audit_log::named([
+            ("description", description.is_some()),
+            ("schema", schema.is_some()),
+            ("example", example.is_some()),
+            ("deprecated", deprecated.is_some()),
+        ])
+    }
+}
+
 /// Marks an event type as deprecated, or no longer so.
 ///
 /// # Errors
@@ -187,17 +245,72 @@ pub async fn set_deprecated(
     name: &Name,
     deprecated: bool,
 ) -> Result<EventType, Error> {
+    let changes = Changes {
+        deprecated: Some(deprecated),
+        ..Changes::default()
+    };
+    update(store, name, &changes, None).await
+}
+
+/// Changes an event type that is at the version `expected`, or at any. Without a change, its version
+/// stays. Of Hooklane's own only the mark changes.
+///
+/// # Errors
+/// [`Error::NotFound`], [`Error::Stale`], [`Error::Invalid`] where a text is too large or it is one of
+/// Hooklane's own, or a fault of the database.
+pub async fn update(
+    store: &Store,
+    name: &Name,
+    changes: &Changes,
+    expected: Option<i64>,
+) -> Result<EventType, Error> {
+    let schema = changes.schema.as_ref().map(Option::as_deref);
+    let example = changes.example.as_ref().map(Option::as_deref);
+    let description = changes.description.as_deref();
+    check(description, schema.flatten(), example.flatten())?;
+    let names = changes.names();
+    if names.iter().any(|what| *what != "deprecated") {
+        check_own(name, "they can be deprecated and no more")?;
+    }
+    let fault = || Fault::doing("changing an event type");
+    let mut tx = store.pool().begin().await.map_err(fault())?;
+    let version = sqlx::query_scalar!(
+        "SELECT version FROM hooklane.event_types WHERE name = $1 FOR NO KEY UPDATE",
+        name.as_str(),
+    )
+    .fetch_optional(&mut *tx)
+    .await
+    .map_err(fault())?;
+    let version = version.ok_or_else(|| Error::not_found(Kind::EventType, name))?;
+    Error::unless_current(Kind::EventType, name, version, expected)?;
     let row = sqlx::query_as!(
         Row,
-        "UPDATE hooklane.event_types SET deprecated = $2 WHERE name = $1
+        "UPDATE hooklane.event_types
+            SET description = coalesce($2, description),
+                schema = CASE WHEN $3 THEN $4::text::json ELSE schema END,
+                example = CASE WHEN $5 THEN $6::text::json ELSE example END,
+                deprecated = coalesce($7, deprecated),
+                version = version + CASE WHEN $8 THEN 1 ELSE 0 END
+          WHERE name = $1
          RETURNING name, description, schema::text AS schema, example::text AS example,
-                   deprecated, created_at",
+                   deprecated, created_at, version",
         name.as_str(),
-        deprecated,
+        description,
+        schema.is_some(),
+        schema.flatten().map(RawValue::get),
+        example.is_some(),
+        example.flatten().map(RawValue::get),
+        changes.deprecated,
+        !names.is_empty(),
     )
-    .fetch_optional(store.pool())
+    .fetch_one(&mut *tx)
     .await
-    .map_err(Fault::doing("changing an event type"))?;
-    let row = row.ok_or_else(|| Error::not_found(Kind::EventType, name))?;
+    .map_err(fault())?;
+    if !names.is_empty() {
+        let change = Change::of(Action::EventTypeUpdate, None, name);
+        let change = change.with(json!({ "changed": names }));
+        audit_log::note(&mut tx, store, change).await?;
+    }
+    tx.commit().await.map_err(fault())?;
     Ok(row.event_type()?)
 }

@@ -8,7 +8,9 @@
 //! at once, and safe to cancel: a dropped future rolls back.
 
 pub mod accept;
+pub mod api_key;
 pub mod audit;
+pub mod audit_log;
 pub mod backlog;
 pub mod consumer;
 pub mod dead_letter;

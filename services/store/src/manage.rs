@@ -28,6 +28,17 @@ pub enum Error {
         /// Its id.
         id: String,
     },
+    /// It was changed since whoever changes it looked at it.
+    #[error("the {kind} `{id}` was changed meanwhile, and is at version {current} now; look at it \
+             again and repeat the change", kind = .kind.noun())]
+    Stale {
+        /// What it is.
+        kind: Kind,
+        /// Its id.
+        id: String,
+        /// Its version by now.
+        current: i64,
+    },
     /// Its state does not allow it.
     #[error("{0}")]
     Conflict(String),
@@ -75,6 +86,8 @@ pub enum Kind {
     Delivery,
     /// Work in the background.
     Task,
+    /// A key for the HTTP API.
+    ApiKey,
 }
 
 impl Kind {
@@ -82,6 +95,7 @@ impl Kind {
         match self {
             Self::EventType => "event type",
             Self::Message => "message",
+            Self::ApiKey => "API key",
             other => other.command(),
         }
     }
@@ -94,6 +108,7 @@ impl Kind {
             // Messages are not listed, their deliveries are.
             Self::Message | Self::Delivery => "delivery",
             Self::Task => "task",
+            Self::ApiKey => "api-key",
         }
     }
 
@@ -112,6 +127,7 @@ impl Error {
         match self {
             Self::NotFound { .. } | Self::UnknownEventTypes(_) => ErrorCode::NotFound,
             Self::Exists { .. } | Self::Conflict(_) => ErrorCode::Conflict,
+            Self::Stale { .. } => ErrorCode::PreconditionFailed,
             Self::Invalid(_) | Self::Filter(_) | Self::Headers(_) => ErrorCode::InvalidData,
             Self::Limit(_) => ErrorCode::LimitExceeded,
             Self::Address(_) => ErrorCode::ForbiddenAddress,
@@ -120,6 +136,23 @@ impl Error {
             }
             Self::Secrets(_) => ErrorCode::Internal,
             Self::Store(error) => error.code(),
+        }
+    }
+
+    /// Refuses a change of what is at another version than its author expects.
+    pub(crate) fn unless_current(
+        kind: Kind,
+        id: impl ToString,
+        current: i64,
+        expected: Option<i64>,
+    ) -> Result<(), Self> {
+        match expected {
+            Some(expected) if expected != current => Err(Self::Stale {
+                kind,
+                id: id.to_string(),
+                current,
+            }),
+            _ => Ok(()),
         }
     }
 

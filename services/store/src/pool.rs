@@ -2,6 +2,7 @@
 
 use std::io::ErrorKind;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{ExponentialBuilder, Retryable as _};
@@ -11,6 +12,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{ConnectOptions, Connection, PgConnection, PgPool, Postgres, Transaction};
 use tracing::info;
 
+use crate::audit_log::By;
 use crate::day::KnownDays;
 use crate::{Config, Error};
 
@@ -40,6 +42,7 @@ pub struct Store {
     pool: PgPool,
     options: PgConnectOptions,
     pub(crate) days: KnownDays,
+    by: Option<Arc<By>>,
 }
 
 impl std::fmt::Debug for Store {
@@ -85,6 +88,7 @@ impl Store {
             pool,
             options,
             days: KnownDays::default(),
+            by: None,
         })
     }
 
@@ -175,6 +179,21 @@ impl Store {
             .fetch_one(&self.pool)
             .await
             .map_err(Error::doing("asking the database for the time"))
+    }
+
+    /// The same ledger in somebody's name: what is managed through it goes into the audit log.
+    #[must_use]
+    pub fn acting(&self, by: By) -> Self {
+        Self {
+            by: Some(Arc::new(by)),
+            ..self.clone()
+        }
+    }
+
+    /// In whose name this acts; `None` where nobody's: Hooklane's own doing is not audited.
+    #[must_use]
+    pub fn by(&self) -> Option<&By> {
+        self.by.as_deref()
     }
 
     /// The pool, for the aggregates' modules.

@@ -28,9 +28,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
+use serde_json::json;
 use sqlx::PgConnection;
 
 use crate::accept::{Outcome, Reason, Rejection};
+use crate::audit_log::{self, Action, Change};
 use crate::intake::{Offer, Payload};
 use crate::{Error, Store};
 
@@ -249,6 +251,8 @@ impl Store {
     /// # Errors
     /// Where the database can't be reached or fails.
     pub async fn requeue(&self, filter: &Filter) -> Result<Requeued, Error> {
+        let doing = "requeueing rejected events";
+        let mut tx = self.pool().begin().await.map_err(Error::doing(doing))?;
         let rows = sqlx::query!(
             r#"WITH meant AS (
                    SELECT id, payload IS NOT NULL AS kept FROM hooklane.rejected_events
@@ -268,9 +272,9 @@ impl Store {
             filter.reason.map(Reason::as_str),
             filter.waiting,
         )
-        .fetch_all(self.pool())
+        .fetch_all(&mut *tx)
         .await
-        .map_err(Error::doing("requeueing rejected events"))?;
+        .map_err(Error::doing(doing))?;
         let mut requeued = Requeued::default();
         for row in rows {
             if row.kept {
@@ -279,6 +283,17 @@ impl Store {
                 requeued.without_payload.push(row.id);
             }
         }
+        if requeued.requeued > 0 {
+            let subject = match filter.ids.as_slice() {
+                [one] => one.to_string(),
+                _ => "many".to_owned(),
+            };
+            let consumer = filter.consumer.as_deref();
+            let change = Change::of(Action::OutboxRequeue, consumer, subject);
+            let change = change.with(json!({ "events": requeued.requeued }));
+            audit_log::note(&mut tx, self, change).await?;
+        }
+        tx.commit().await.map_err(Error::doing(doing))?;
         Ok(requeued)
     }
 

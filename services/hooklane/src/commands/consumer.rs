@@ -55,6 +55,7 @@ struct View {
     name: String,
     default_rate: Option<u16>,
     endpoints: u64,
+    version: i64,
     created_at: String,
 }
 
@@ -71,6 +72,7 @@ impl From<consumer::Consumer> for View {
             name,
             default_rate,
             created_at,
+            version,
             endpoints,
         } = consumer;
         Self {
@@ -78,6 +80,7 @@ impl From<consumer::Consumer> for View {
             name,
             default_rate,
             endpoints,
+            version,
             created_at: time(created_at),
         }
     }

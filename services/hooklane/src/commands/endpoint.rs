@@ -272,7 +272,7 @@ impl Update {
         let sealed = context.sealed(&[Section::Addresses]).await?;
         let policy = &sealed.config.addresses;
         let updated =
-            endpoint::update(&sealed.store, self.id, &changes, policy, &sealed.keys).await?;
+            endpoint::update(&sealed.store, self.id, &changes, None, policy, &sealed.keys).await?;
         warn(context, &updated.warnings);
         let answer = Updated {
             endpoint: updated.endpoint.into(),

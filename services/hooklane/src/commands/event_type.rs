@@ -62,6 +62,7 @@ struct View {
     schema: Option<Box<RawValue>>,
     example: Option<Box<RawValue>>,
     deprecated: bool,
+    version: i64,
     created_at: String,
 }
 
@@ -80,6 +81,7 @@ impl From<event_type::EventType> for View {
             example,
             deprecated,
             created_at,
+            version,
         } = event_type;
         Self {
             name: name.to_string(),
@@ -87,6 +89,7 @@ impl From<event_type::EventType> for View {
             schema: schema.map(one_line),
             example: example.map(one_line),
             deprecated,
+            version,
             created_at: time(created_at),
         }
     }

@@ -11,8 +11,10 @@ use hooklane_core::secrets::{self, MasterKeys, generate_signing_secret};
 use hooklane_proto::id::EndpointId;
 use hooklane_proto::route::State;
 use secrecy::ExposeSecret as _;
+use serde_json::json;
 
 use super::{read, seal_secret};
+use crate::audit_log::{self, Action, Change};
 use crate::manage::{Error, Kind};
 use crate::{Error as Fault, Store};
 
@@ -119,11 +121,16 @@ pub async fn rotate(
     .execute(&mut *tx)
     .await
     .map_err(Fault::doing(doing))?;
+    let consumer = Some(endpoint.consumer.as_str());
+    let change = Change::of(Action::EndpointRotateSecret, consumer, id);
+    let change = change.with(json!({ "grace_s": grace.as_secs() }));
+    audit_log::note(&mut tx, store, change).await?;
     tx.commit().await.map_err(Fault::doing(doing))?;
     Ok(Rotated { secret, old_until })
 }
 
-/// The secrets that sign for an endpoint at present, the newest first.
+/// The secrets that sign for an endpoint at present, the newest first. That somebody was shown them
+/// goes into the audit log.
 ///
 /// # Errors
 /// [`Error::NotFound`], [`Error::Conflict`] where it is deleted, [`Error::Secrets`] where one does
@@ -134,15 +141,16 @@ pub async fn reveal(
     keys: &MasterKeys,
 ) -> Result<Vec<Standing>, Error> {
     let doing = "reading an endpoint's secrets";
-    let state = sqlx::query_scalar!(
-        r#"SELECT state::text AS "state!" FROM hooklane.endpoints WHERE id = $1"#,
+    let mut tx = store.pool().begin().await.map_err(Fault::doing(doing))?;
+    let endpoint = sqlx::query!(
+        r#"SELECT consumer_id, state::text AS "state!" FROM hooklane.endpoints WHERE id = $1"#,
         id.uuid(),
     )
-    .fetch_optional(store.pool())
+    .fetch_optional(&mut *tx)
     .await
     .map_err(Fault::doing(doing))?;
-    let state = state.ok_or_else(|| Error::not_found(Kind::Endpoint, id))?;
-    if state == State::Deleted.as_str() {
+    let endpoint = endpoint.ok_or_else(|| Error::not_found(Kind::Endpoint, id))?;
+    if endpoint.state == State::Deleted.as_str() {
         return Err(Error::Conflict(format!(
             "the endpoint `{id}` is deleted, and its secrets with it"
         )));
@@ -153,9 +161,13 @@ pub async fn reveal(
           ORDER BY expires_at DESC NULLS FIRST, created_at DESC",
         id.uuid(),
     )
-    .fetch_all(store.pool())
+    .fetch_all(&mut *tx)
     .await
     .map_err(Fault::doing(doing))?;
+    let consumer = Some(endpoint.consumer_id.as_str());
+    let change = Change::of(Action::EndpointRevealSecret, consumer, id);
+    audit_log::note(&mut tx, store, change).await?;
+    tx.commit().await.map_err(Fault::doing(doing))?;
     let aad = id.to_string();
     rows.into_iter()
         .map(|row| {

@@ -9,6 +9,7 @@ use hooklane_proto::id::EndpointId;
 use sqlx::PgConnection;
 
 use super::{Endpoint, read};
+use crate::audit_log;
 use crate::manage::Error;
 use crate::operational::{self, Change, Event};
 use crate::{Error as Fault, Store};
@@ -107,6 +108,13 @@ async fn change(store: &Store, id: EndpointId, action: Action) -> Result<Changed
         at: endpoint.updated_at,
     });
     operational::write(&mut tx, &[event]).await?;
+    let audited = match action {
+        Action::Pause => audit_log::Action::EndpointPause,
+        Action::Resume => audit_log::Action::EndpointResume,
+        Action::Delete => audit_log::Action::EndpointDelete,
+    };
+    let note = audit_log::Change::of(audited, Some(endpoint.consumer.as_str()), id);
+    audit_log::note(&mut tx, store, note).await?;
     tx.commit()
         .await
         .map_err(Fault::doing("changing an endpoint's state"))?;

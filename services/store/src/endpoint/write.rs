@@ -10,8 +10,10 @@ use hooklane_core::secrets::{MasterKeys, generate_signing_secret};
 use hooklane_proto::id::EndpointId;
 use hooklane_proto::route::State;
 use hooklane_proto::token::ConsumerId;
+use serde_json::json;
 
 use super::{Endpoint, MAX_PER_CONSUMER, Rate, filters, read, seal_headers, seal_secret};
+use crate::audit_log::{self, Action, Change};
 use crate::manage::{Error, Kind};
 use crate::{Error as Fault, Store};
 
@@ -156,6 +158,8 @@ pub async fn add(
     .await
     .map_err(Fault::doing("adding an endpoint's secret"))?;
     let endpoint = read::lock(&mut tx, id).await?;
+    let change = Change::of(Action::EndpointCreate, Some(new.consumer.as_str()), id);
+    audit_log::note(&mut tx, store, change).await?;
     tx.commit()
         .await
         .map_err(Fault::doing("adding an endpoint"))?;
@@ -191,9 +195,9 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Whether everything is left as it is.
+    /// The names of the settings that are changed.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub fn names(&self) -> Vec<&'static str> {
         let Self {
             url,
             description,
@@ -205,18 +209,23 @@ impl Changes {
             auto_disable,
             headers,
         } = self;
-        let named = [
-            url.is_some(),
-            description.is_some(),
-            filter.is_some(),
-            rate.is_some(),
-            burst.is_some(),
-            concurrency.is_some(),
-            timeout.is_some(),
-            auto_disable.is_some(),
-            headers.is_some(),
-        ];
-        !named.contains(&true)
+        audit_log::named([
+            ("url", url.is_some()),
+            ("description", description.is_some()),
+            ("event_types", filter.is_some()),
+            ("rate", rate.is_some()),
+            ("burst", burst.is_some()),
+            ("concurrency", concurrency.is_some()),
+            ("timeout", timeout.is_some()),
+            ("auto_disable", auto_disable.is_some()),
+            ("headers", headers.is_some()),
+        ])
+    }
+
+    /// Whether everything is left as it is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.names().is_empty()
     }
 }
 
@@ -229,14 +238,16 @@ pub struct Updated {
     pub warnings: Vec<String>,
 }
 
-/// Changes an endpoint's settings, and tells the lanes.
+/// Changes the settings of an endpoint that is at the version `expected`, or at any, and tells the
+/// lanes.
 ///
 /// # Errors
-/// As [`add`], and [`Error::Conflict`] where it is deleted.
+/// As [`add`], [`Error::Stale`], and [`Error::Conflict`] where it is deleted.
 pub async fn update(
     store: &Store,
     id: EndpointId,
     changes: &Changes,
+    expected: Option<i64>,
     policy: &Policy,
     keys: &MasterKeys,
 ) -> Result<Updated, Error> {
@@ -259,6 +270,7 @@ pub async fn update(
             "the endpoint `{id}` is deleted; add a new one"
         )));
     }
+    Error::unless_current(Kind::Endpoint, id, old.version, expected)?;
     let rate = changes.rate.unwrap_or(old.rate);
     let numbers = Numbers::check(
         rate,
@@ -297,6 +309,9 @@ pub async fn update(
     .await
     .map_err(Fault::doing("changing an endpoint"))?;
     let endpoint = read::lock(&mut tx, id).await?;
+    let change = Change::of(Action::EndpointUpdate, Some(endpoint.consumer.as_str()), id);
+    let change = change.with(json!({ "changed": changes.names() }));
+    audit_log::note(&mut tx, store, change).await?;
     tx.commit()
         .await
         .map_err(Fault::doing("changing an endpoint"))?;

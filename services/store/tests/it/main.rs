@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a fixture that fails should panic")]
 
 mod accept;
+mod api_key;
 mod audit;
+mod audit_log;
 mod connect;
 mod consumer;
 mod endpoint;

@@ -17,7 +17,10 @@ mod row;
 
 use chrono::{DateTime, Utc};
 use hooklane_proto::delivery::DeliveryKey;
+use serde_json::json;
 use uuid::Uuid;
+
+use crate::audit_log::{Action, Change};
 
 pub use fault::{Exhausted, Faulted};
 pub use file::{Marked, Unfiled, Which};
@@ -50,6 +53,23 @@ impl Filed {
             at: at?,
         })
     }
+}
+
+/// What the audit log says of these: the message or the endpoint where all have one, and how many.
+fn audited(action: Action, series: &[Series]) -> Change<'static> {
+    let first = series.first().map(|one| one.key);
+    let all = |is: fn(DeliveryKey, DeliveryKey) -> bool| {
+        first.filter(|first| series.iter().all(|one| is(one.key, *first)))
+    };
+    let message = all(|one, other| one.message == other.message);
+    let endpoint = all(|one, other| one.endpoint == other.endpoint);
+    let subject = match (message, endpoint) {
+        (Some(key), _) => key.message.to_string(),
+        (None, Some(key)) => key.endpoint.to_string(),
+        (None, None) => "many".to_owned(),
+    };
+    let detail = json!({ "deliveries": series.len() });
+    Change::of(action, None, subject).with(detail)
 }
 
 /// Series column by column, for `unnest`.

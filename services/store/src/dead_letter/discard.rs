@@ -2,7 +2,8 @@
 
 use hooklane_proto::delivery::DeliveryKey;
 
-use super::{Columns, Filed, Series};
+use super::{Columns, Filed, Series, audited};
+use crate::audit_log::{self, Action};
 use crate::{Error, Store};
 
 impl Store {
@@ -36,9 +37,6 @@ impl Store {
         .fetch_all(&mut *tx)
         .await
         .map_err(Error::doing("discarding dead letters"))?;
-        tx.commit()
-            .await
-            .map_err(Error::doing("committing discarded dead letters"))?;
         let discarded = rows.into_iter().map(|row| {
             let series = Series {
                 key: DeliveryKey::from_uuids(row.accepted_at, row.message_id, row.endpoint_id),
@@ -46,6 +44,15 @@ impl Store {
             };
             (series, Filed::read(row.dead_letter, row.dead_lettered_at))
         });
-        Ok(discarded.collect())
+        let discarded: Vec<(Series, Option<Filed>)> = discarded.collect();
+        let series: Vec<Series> = discarded.iter().map(|(series, _)| *series).collect();
+        if !series.is_empty() {
+            let change = audited(Action::DeadLetterDiscard, &series);
+            audit_log::note(&mut tx, self, change).await?;
+        }
+        tx.commit()
+            .await
+            .map_err(Error::doing("committing discarded dead letters"))?;
+        Ok(discarded)
     }
 }

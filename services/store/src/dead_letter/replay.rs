@@ -15,7 +15,8 @@ use hooklane_proto::delivery::DeliveryKey;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::{Columns, Filed, Series};
+use super::{Columns, Filed, Series, audited};
+use crate::audit_log::{self, Action};
 use crate::{Error, Store};
 
 /// What holds for all new series.
@@ -130,6 +131,13 @@ impl Store {
     pub async fn replay(&self, series: &[Series], terms: Terms) -> Result<Vec<Outcome>, Error> {
         let mut tx = self.begin_probing().await?;
         let outcomes = replay(&mut tx, series, terms).await?;
+        let replayed = series.iter().zip(&outcomes);
+        let replayed = replayed.filter(|(_, outcome)| outcome.is_ok());
+        let replayed: Vec<Series> = replayed.map(|(series, _)| *series).collect();
+        if !replayed.is_empty() {
+            let change = audited(Action::DeadLetterReplay, &replayed);
+            audit_log::note(&mut tx, self, change).await?;
+        }
         tx.commit()
             .await
             .map_err(Error::doing("committing a replay"))?;

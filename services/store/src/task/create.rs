@@ -5,9 +5,11 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use hooklane_core::clock;
 use hooklane_proto::id::{EndpointId, MessageId, TaskId};
+use serde_json::json;
 
 use super::read::show;
 use super::{Span, Task, Work, count};
+use crate::audit_log::{self, Action, Change};
 use crate::dead_letter::{self, Terms};
 use crate::manage::{Error, Kind};
 use crate::{Error as Fault, Store};
@@ -45,6 +47,8 @@ pub async fn create(store: &Store, work: Work, terms: Terms) -> Result<Task, Err
         Work::ReplayMissing { .. } => LANES_KNOW,
         Work::Retry { .. } | Work::Replay { .. } | Work::Recover { .. } => Duration::ZERO,
     };
+    let doing = "making a task";
+    let mut tx = store.pool().begin().await.map_err(Fault::doing(doing))?;
     sqlx::query!(
         "INSERT INTO hooklane.tasks
                 (id, kind, consumer_id, message_id, endpoint_id, since, until, created_at, turn_at)
@@ -61,9 +65,17 @@ pub async fn create(store: &Store, work: Work, terms: Terms) -> Result<Task, Err
         span.and_then(|span| span.until) as Option<DateTime<Utc>>,
         grace.as_secs_f64()
     )
-    .execute(store.pool())
+    .execute(&mut *tx)
     .await
-    .map_err(Fault::doing("making a task"))?;
+    .map_err(Fault::doing(doing))?;
+    let detail = json!({
+        "kind": work.kind(),
+        "message": work.message().map(|id| id.to_string()),
+        "endpoint": work.endpoint().map(|id| id.to_string()),
+    });
+    let change = Change::of(Action::TaskCreate, Some(&subject.consumer), id).with(detail);
+    audit_log::note(&mut tx, store, change).await?;
+    tx.commit().await.map_err(Fault::doing(doing))?;
     show(store, id).await
 }
 

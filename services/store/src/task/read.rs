@@ -8,6 +8,7 @@ use hooklane_proto::token::ConsumerId;
 use uuid::Uuid;
 
 use super::{Refused, Span, Status, Task, Work};
+use crate::audit_log::{self, Action, Change};
 use crate::dead_letter::Refusal;
 use crate::manage::{Error, Kind, Page};
 use crate::{Error as Fault, Store};
@@ -189,16 +190,26 @@ pub async fn list(
 /// # Errors
 /// [`Error::NotFound`], [`Error::Conflict`] where it has ended, or a fault of the database.
 pub async fn cancel(store: &Store, id: TaskId) -> Result<Task, Error> {
+    let doing = "cancelling a task";
+    let consumer = show(store, id).await?.consumer;
+    let mut tx = store.pool().begin().await.map_err(Fault::doing(doing))?;
     let cancelled = sqlx::query!(
         "UPDATE hooklane.tasks SET status = 'cancelled', ended_at = clock_timestamp()
           WHERE id = $1 AND status IN ('waiting', 'running')",
         id.uuid()
     )
-    .execute(store.pool())
+    .execute(&mut *tx)
     .await
-    .map_err(Fault::doing("cancelling a task"))?;
+    .map_err(Fault::doing(doing))?
+    .rows_affected()
+        > 0;
+    if cancelled {
+        let change = Change::of(Action::TaskCancel, Some(consumer.as_str()), id);
+        audit_log::note(&mut tx, store, change).await?;
+    }
+    tx.commit().await.map_err(Fault::doing(doing))?;
     let task = show(store, id).await?;
-    if cancelled.rows_affected() == 0 {
+    if !cancelled {
         return Err(Error::Conflict(format!(
             "{id} has ended already: it is {}",
             task.status

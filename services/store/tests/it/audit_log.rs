@@ -8,13 +8,16 @@ use hooklane_core::rules::signing::Secret;
 use hooklane_core::rules::subscription::Filter;
 use hooklane_core::secrets::{MasterKeyConfig, MasterKeys, generate_master_key};
 use hooklane_proto::id::{ApiKeyId, EndpointId};
+use hooklane_proto::record::FailureReason;
 use hooklane_proto::token::{ConsumerId, EventType};
 use hooklane_store::audit_log::{self, Action, Actor, By, Entry, Listing};
+use hooklane_store::dead_letter::{Series, Terms};
 use hooklane_store::manage::Page;
+use hooklane_store::task::{self, Work};
 use hooklane_store::{Store, api_key, consumer, delivery, endpoint, event_type};
 use serde_json::json;
 
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, drive, failed, sent};
 
 fn acme() -> ConsumerId {
     ConsumerId::new("acme").unwrap()
@@ -230,6 +233,58 @@ async fn cancelling_is_told_with_how_many_were_open() {
     assert_eq!(entry.subject, one.message.to_string());
     assert_eq!(entry.consumer, Some(acme()));
     assert_eq!(entry.detail, json!({ "endpoint": null, "deliveries": 2 }));
+}
+
+#[tokio::test]
+async fn delivering_again_is_told() {
+    let ledger = Ledger::new().await;
+    let store = ledger.store.acting(By::cli());
+    let terms = Terms {
+        deadline: std::time::Duration::from_secs(48 * 3600),
+        retention_days: 35,
+    };
+    let endpoint = ledger.endpoint(1).await;
+    let keys = ledger.deliveries(1..4, endpoint, clock::now()).await;
+    let records = [
+        failed(drive(keys[0], 1), 1, 1, FailureReason::Exhausted),
+        failed(drive(keys[1], 1), 2, 1, FailureReason::Exhausted),
+        sent(drive(keys[2], 1), 3, 1),
+    ];
+    store.apply(&records).await.unwrap();
+    let series = [keys[0], keys[1]].map(|key| Series { key, series: 1 });
+    store.discard(&series).await.unwrap();
+    store.discard(&series).await.unwrap();
+    store.replay(&series[..1], terms).await.unwrap();
+    // It is open by now.
+    store.replay(&series[..1], terms).await.unwrap();
+    let work = Work::Retry {
+        message: keys[2].message,
+        endpoint,
+    };
+    let id = task::create(&store, work, terms).await.unwrap().id;
+    task::cancel(&store, id).await.unwrap();
+    task::cancel(&store, id).await.unwrap_err();
+
+    let all = entries(&store, &Listing::default()).await;
+    let told: Vec<(&str, &str)> = all
+        .iter()
+        .rev()
+        .map(|entry| (entry.action.as_str(), entry.subject.as_str()))
+        .collect();
+    let (endpoint, message, id) = (
+        endpoint.to_string(),
+        keys[0].message.to_string(),
+        id.to_string(),
+    );
+    let expected = [
+        ("dead_letter.discard", endpoint.as_str()),
+        ("dead_letter.replay", &message),
+        ("task.create", &id),
+        ("task.cancel", &id),
+    ];
+    assert_eq!(told, expected);
+    assert_eq!(all[3].detail, json!({ "deliveries": 2 }));
+    assert_eq!(all[1].detail["kind"], "retry");
 }
 
 #[tokio::test]

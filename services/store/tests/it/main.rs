@@ -20,3 +20,4 @@ mod record;
 mod sweep;
 mod task;
 mod topup;
+mod update;

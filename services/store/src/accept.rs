@@ -30,7 +30,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use hooklane_proto::event::Event;
-use hooklane_proto::id::MessageId;
+use hooklane_proto::id::{EndpointId, MessageId};
 use hooklane_proto::token::{ConsumerId, EventType};
 use hooklane_proto::trace::TraceContext;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Postgres, Transaction};
@@ -130,6 +130,9 @@ pub struct NewMessage {
     /// The idempotency key. Without one, [`NewMessage::id`] is the key; without either the event
     /// is accepted as often as it is sent.
     pub key: Option<String>,
+    /// The one endpoint that gets it, whatever its filters say, as for a test. `None`: all that are
+    /// subscribed.
+    pub only: Option<EndpointId>,
     /// Which way it came.
     pub origin: Origin,
     /// The trace that it belongs to.
@@ -175,6 +178,8 @@ pub enum Reason {
     UnknownConsumer,
     /// No event type has this name.
     UnknownEventType,
+    /// The consumer has no endpoint with the id of [`NewMessage::only`].
+    UnknownEndpoint,
     /// The payload is larger than [`MAX_PAYLOAD`].
     PayloadTooLarge,
     /// There is no payload.
@@ -195,10 +200,11 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Conflict,
         Self::UnknownConsumer,
         Self::UnknownEventType,
+        Self::UnknownEndpoint,
         Self::PayloadTooLarge,
         Self::PayloadMissing,
         Self::BadConsumer,
@@ -216,6 +222,7 @@ impl Reason {
             Self::Conflict => "conflict",
             Self::UnknownConsumer => "unknown_consumer",
             Self::UnknownEventType => "unknown_event_type",
+            Self::UnknownEndpoint => "unknown_endpoint",
             Self::PayloadTooLarge => "payload_too_large",
             Self::PayloadMissing => "payload_missing",
             Self::BadConsumer => "bad_consumer",

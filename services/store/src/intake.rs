@@ -120,6 +120,7 @@ impl Offer {
             content_type: self.content_type.clone(),
             payload,
             key: self.effective_key().map(str::to_owned),
+            only: None,
             origin: self.origin.clone(),
             trace: self.trace.clone(),
         })

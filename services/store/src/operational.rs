@@ -315,6 +315,7 @@ mod tests {
             content_type: "application/json".to_owned(),
             payload: Bytes::new(),
             key: None,
+            only: None,
             origin,
             trace: None,
         }

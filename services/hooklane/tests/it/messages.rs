@@ -23,6 +23,7 @@ async fn accept_payload(bench: &Bench, key: Option<&str>, payload: &'static [u8]
         content_type: "application/json".to_owned(),
         payload: Bytes::from_static(payload),
         key: key.map(str::to_owned),
+        only: None,
         origin: Origin::Api,
         trace: None,
     };

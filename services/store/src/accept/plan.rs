@@ -13,7 +13,7 @@ use chrono::{DateTime, Utc};
 use hooklane_core::rules::partition::partition;
 use hooklane_core::rules::subscription;
 use hooklane_proto::event::{Event, Target};
-use hooklane_proto::id::MessageId;
+use hooklane_proto::id::{EndpointId, MessageId};
 use sha2::{Digest as _, Sha256};
 use sqlx::PgConnection;
 use tokio::time::Instant;
@@ -84,10 +84,13 @@ pub(super) async fn prepare<'a>(
     let patterns: Vec<String> = patterns.into_iter().collect();
     let enough = settings.max_deliveries;
     let subscribers = write::subscribers(conn, &names.consumers, &patterns, enough).await?;
+    let named: Vec<EndpointId> = items.iter().flatten().filter_map(|one| one.only).collect();
+    let named = write::named(conn, &named).await?;
     let mut choice = Choice {
         settings,
         event_types,
         subscribers,
+        named,
         matched: HashMap::new(),
         deliveries: 0,
         outcomes: Vec::with_capacity(items.len()),
@@ -191,6 +194,7 @@ impl Prepared<'_> {
                     content_type,
                     payload,
                     key: _,
+                    only: _,
                     origin: _,
                     trace,
                 } = fresh.message;
@@ -251,6 +255,8 @@ struct Choice<'a> {
     settings: &'a Settings,
     event_types: HashSet<String>,
     subscribers: write::Subscribers,
+    /// The endpoints that messages name, with their consumers.
+    named: HashMap<EndpointId, (String, Endpoint)>,
     matched: HashMap<(&'a str, &'a str), Arc<[Endpoint]>>,
     deliveries: usize,
     outcomes: Vec<Outcome>,
@@ -299,11 +305,23 @@ impl<'a> Choice<'a> {
             ));
             return true;
         }
-        let endpoints = self.matched.entry((consumer, message.event_type.as_str()));
-        let endpoints = endpoints.or_insert_with(|| {
-            let wanted = subscription::candidates(message.event_type.as_str());
-            self.subscribers.matching(consumer, &wanted)
-        });
+        let endpoints = match message.only {
+            // There is one: it was checked.
+            Some(only) => self
+                .named
+                .get(&only)
+                .map(|(_, one)| *one)
+                .into_iter()
+                .collect(),
+            None => {
+                let matched = self.matched.entry((consumer, message.event_type.as_str()));
+                let matched = matched.or_insert_with(|| {
+                    let wanted = subscription::candidates(message.event_type.as_str());
+                    self.subscribers.matching(consumer, &wanted)
+                });
+                Arc::clone(matched)
+            }
+        };
         let deliveries = self.deliveries + endpoints.len();
         if deliveries > self.settings.max_deliveries && self.deliveries > 0 {
             return false;
@@ -319,7 +337,7 @@ impl<'a> Choice<'a> {
             id,
             key: key.as_deref().map(str::to_owned),
             digest: digest(message),
-            endpoints: Arc::clone(endpoints),
+            endpoints,
         });
         self.outcomes.push(undecided());
         true
@@ -367,6 +385,16 @@ impl<'a> Choice<'a> {
             return Err(Rejection {
                 reason: Reason::UnknownEventType,
                 detail: format!("no event type has the name `{event_type}`; add it"),
+            });
+        }
+        let is_theirs = |id| {
+            let named = self.named.get(&id);
+            named.is_some_and(|(owner, _)| owner == consumer.as_str())
+        };
+        if let Some(only) = message.only.filter(|&only| !is_theirs(only)) {
+            return Err(Rejection {
+                reason: Reason::UnknownEndpoint,
+                detail: format!("the consumer `{consumer}` has no endpoint `{only}`"),
             });
         }
         Ok(())
@@ -471,6 +499,9 @@ fn digest(message: &NewMessage) -> Digest {
         hasher.update((part.len() as u64).to_be_bytes());
         hasher.update(part);
     }
+    if let Some(only) = message.only {
+        hasher.update(only.uuid().as_bytes());
+    }
     hasher.finalize().into()
 }
 
@@ -490,6 +521,7 @@ mod tests {
             content_type: content_type.to_owned(),
             payload: Bytes::from(payload),
             key: None,
+            only: None,
             origin: Origin::Api,
             trace: None,
         }
@@ -507,6 +539,12 @@ mod tests {
             assert!(!digests[at + 1..].contains(one), "{at}");
         }
         assert_eq!(digests[0], digest(&message("ab", "c", "d")));
+        let to = |n| NewMessage {
+            only: Some(EndpointId::for_test(n)),
+            ..message("ab", "c", "d")
+        };
+        assert_ne!(digest(&to(1)), digests[0]);
+        assert_ne!(digest(&to(1)), digest(&to(2)));
     }
 
     #[test]

@@ -153,11 +153,7 @@ async fn read_subscribers(
                 endpoint: EndpointId::from_uuid(id),
                 version,
             };
-            let skipped = match row.state.as_deref() {
-                Some("paused") => Some("paused"),
-                Some("disabled") => Some("disabled"),
-                _ => None,
-            };
+            let skipped = row.state.as_deref().and_then(skipped);
             endpoints.push((Endpoint { target, skipped }, filters));
         }
     }
@@ -167,6 +163,46 @@ async fn read_subscribers(
         .map(|&id| id.to_owned())
         .collect();
     Ok((subscribers, complete))
+}
+
+/// Why an endpoint in this state gets nothing.
+fn skipped(state: &str) -> Option<&'static str> {
+    match state {
+        "paused" => Some("paused"),
+        "disabled" => Some("disabled"),
+        _ => None,
+    }
+}
+
+/// Those of these endpoints that there are, each with its consumer.
+pub(super) async fn named(
+    conn: &mut PgConnection,
+    ids: &[EndpointId],
+) -> Result<HashMap<EndpointId, (String, Endpoint)>, Error> {
+    if ids.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let ids: Vec<Uuid> = ids.iter().map(|id| id.uuid()).collect();
+    let rows = sqlx::query!(
+        r#"SELECT id, consumer_id, version, state::text AS "state!"
+             FROM hooklane.endpoints WHERE id = ANY($1) AND state <> 'deleted'"#,
+        &ids,
+    )
+    .fetch_all(conn)
+    .await
+    .map_err(Error::doing("reading endpoints"))?;
+    let endpoints = rows.into_iter().map(|row| {
+        let target = Target {
+            endpoint: EndpointId::from_uuid(row.id),
+            version: row.version,
+        };
+        let skipped = skipped(&row.state);
+        (
+            target.endpoint,
+            (row.consumer_id, Endpoint { target, skipped }),
+        )
+    });
+    Ok(endpoints.collect())
 }
 
 /// Takes the keys that are free, in the given order; returns these.

@@ -27,6 +27,7 @@ pub(crate) fn message(consumer: &str, event_type: &str, payload: &str) -> NewMes
         content_type: "application/json".to_owned(),
         payload: Bytes::from(payload.to_owned()),
         key: None,
+        only: None,
         origin: Origin::Api,
         trace: None,
     }
@@ -483,4 +484,93 @@ async fn a_batch_that_takes_too_long_is_halved() {
     held.rollback().await.unwrap();
     let accepted = ledger.store.accept(&settings, &batch[2..]).await.unwrap();
     assert_eq!(accepted.events.len(), 2);
+}
+
+#[tokio::test]
+async fn an_event_for_one_endpoint_goes_to_it_alone_whatever_it_wants() {
+    let ledger = Ledger::new().await;
+    names(&ledger).await;
+    let wants_others = endpoint(&ledger, 1, "acme", "user.created", "active").await;
+    let all = endpoint(&ledger, 2, "acme", "*", "active").await;
+    let paused = endpoint(&ledger, 3, "acme", "*", "paused").await;
+    let to = |only| NewMessage {
+        only: Some(only),
+        ..message("acme", "invoice.paid", "{}")
+    };
+    let batch = [
+        to(wants_others),
+        message("acme", "invoice.paid", "{}"),
+        to(paused),
+    ];
+    let accepted = accept(&ledger, &batch).await;
+    let targets: Vec<Vec<EndpointId>> = accepted
+        .events
+        .iter()
+        .map(|event| event.targets.iter().map(|t| t.endpoint).collect())
+        .collect();
+    assert_eq!(targets, [vec![wants_others], vec![all], vec![]]);
+    let deliveries = "SELECT message_id, endpoint_id, status FROM hooklane.deliveries
+                       ORDER BY endpoint_id, status DESC";
+    let row = |at: usize, endpoint: EndpointId, status: &str| {
+        let message = receipt(&accepted.outcomes[at]).message.uuid();
+        format!("{message}|{}|{status}", endpoint.uuid())
+    };
+    let mut expected = [
+        row(0, wants_others, "received"),
+        row(1, all, "received"),
+        row(1, paused, "skipped"),
+        row(2, paused, "skipped"),
+    ];
+    let rows = ledger.sql(deliveries).await;
+    let mut rows: Vec<&str> = rows.lines().collect();
+    rows.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(rows, expected);
+}
+
+#[tokio::test]
+async fn an_event_for_an_endpoint_that_is_not_the_consumers_is_refused_alone() {
+    let ledger = Ledger::new().await;
+    names(&ledger).await;
+    let own = endpoint(&ledger, 1, "acme", "*", "active").await;
+    let foreign = endpoint(&ledger, 2, "other", "*", "active").await;
+    let deleted = endpoint(&ledger, 3, "acme", "*", "deleted").await;
+    let to = |only| NewMessage {
+        only: Some(only),
+        ..message("acme", "invoice.paid", "{}")
+    };
+    let batch = [
+        to(foreign),
+        to(deleted),
+        to(EndpointId::for_test(9)),
+        to(own),
+    ];
+    let accepted = accept(&ledger, &batch).await;
+    for outcome in &accepted.outcomes[..3] {
+        assert_eq!(reason(outcome), Reason::UnknownEndpoint);
+    }
+    receipt(&accepted.outcomes[3]);
+    let count = "SELECT count(*) FROM hooklane.messages";
+    assert_eq!(ledger.sql(count).await, "1");
+}
+
+#[tokio::test]
+async fn a_key_stands_for_the_one_endpoint_too() {
+    let ledger = Ledger::new().await;
+    names(&ledger).await;
+    let (one, two) = (
+        endpoint(&ledger, 1, "acme", "*", "active").await,
+        endpoint(&ledger, 2, "acme", "*", "active").await,
+    );
+    let to = |only| NewMessage {
+        only,
+        ..keyed("k", "{}")
+    };
+    let first = accept(&ledger, &[to(Some(one)), to(Some(two)), to(None)]).await;
+    let told = receipt(&first.outcomes[0]);
+    for outcome in &first.outcomes[1..] {
+        assert_eq!(reason(outcome), Reason::Conflict);
+    }
+    let again = accept(&ledger, &[to(Some(one))]).await;
+    assert_eq!(again.outcomes, [Outcome::Repeat(told)]);
 }

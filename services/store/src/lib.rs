@@ -9,6 +9,7 @@
 
 pub mod accept;
 pub mod api_key;
+pub mod attempt;
 pub mod audit;
 pub mod audit_log;
 pub mod backlog;
@@ -35,6 +36,7 @@ pub mod topup;
 mod config;
 pub mod day;
 mod error;
+mod lookback;
 mod pool;
 pub mod record;
 

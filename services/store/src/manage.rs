@@ -84,6 +84,8 @@ pub enum Kind {
     Message,
     /// A message for one endpoint.
     Delivery,
+    /// One POST.
+    Attempt,
     /// Work in the background.
     Task,
     /// A key for the HTTP API.
@@ -95,6 +97,7 @@ impl Kind {
         match self {
             Self::EventType => "event type",
             Self::Message => "message",
+            Self::Attempt => "attempt",
             Self::ApiKey => "API key",
             other => other.command(),
         }
@@ -105,8 +108,8 @@ impl Kind {
             Self::Consumer => "consumer",
             Self::EventType => "event-type",
             Self::Endpoint => "endpoint",
-            // Messages are not listed, their deliveries are.
-            Self::Message | Self::Delivery => "delivery",
+            // Messages and attempts are not listed, deliveries are.
+            Self::Message | Self::Delivery | Self::Attempt => "delivery",
             Self::Task => "task",
             Self::ApiKey => "api-key",
         }
@@ -114,7 +117,7 @@ impl Kind {
 
     const fn listed(self) -> &'static str {
         match self {
-            Self::Message => "list messages' deliveries with",
+            Self::Message | Self::Attempt => "list messages' deliveries with",
             _ => "list them with",
         }
     }

@@ -4,6 +4,7 @@
 //! events set aside still has it.
 
 mod find;
+mod listing;
 
 use chrono::{DateTime, Utc};
 use hooklane_proto::id::{AttemptId, EndpointId, MessageId};
@@ -14,6 +15,7 @@ use crate::manage::{Error, Kind};
 use crate::{Error as Fault, Store};
 
 pub use find::{Found, find};
+pub use listing::{Deliveries, Listed, Listing, Place, list};
 
 /// An accepted event.
 #[derive(Debug, Clone, PartialEq, Eq)]

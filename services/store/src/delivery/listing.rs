@@ -8,23 +8,18 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 use hooklane_core::clock;
 use hooklane_core::rules::merge::DeliveryStatus;
 use hooklane_proto::delivery::DeliveryKey;
 use hooklane_proto::id::{EndpointId, MessageId};
 use hooklane_proto::token::ConsumerId;
-use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::{Delivery, Row};
+use crate::lookback::Lookback;
 use crate::manage::{Error, Page};
 use crate::{Error as Fault, Store};
-
-/// How far back the first look goes.
-const FIRST: TimeDelta = TimeDelta::minutes(15);
-/// A look that takes less makes the next one twice as long; four times as much, half as long.
-const QUICK: Duration = Duration::from_millis(200);
 
 /// Which deliveries to list.
 #[derive(Debug, Clone)]
@@ -67,37 +62,28 @@ pub async fn list(
     listing: &Listing,
     limit: u32,
 ) -> Result<Page<Delivery, DeliveryKey>, Error> {
-    let begun = Instant::now();
     let wanted = usize::try_from(limit).unwrap_or(usize::MAX);
     let mut found = Vec::new();
     let Some(oldest) = oldest(store).await? else {
         return Ok(Page::cut(found, limit, |delivery: &Delivery| delivery.key));
     };
     let floor = listing.since.unwrap_or(oldest).max(oldest);
-    let (mut after, mut stretch) = (listing.after, FIRST);
+    let mut lookback = Lookback::new(floor, listing.patience);
+    let mut after = listing.after;
     loop {
-        let asked = Instant::now();
-        let top = after.map_or_else(clock::now, |key| key.accepted_at);
-        let from = top
-            .checked_sub_signed(stretch)
-            .map_or(floor, |from| from.max(floor));
+        let from = lookback.from(after.map_or_else(clock::now, |key| key.accepted_at));
         let most = i64::from(limit) + 1 - i64::try_from(found.len()).unwrap_or(0);
         found.extend(look(store, listing, from, after, most).await?);
-        if found.len() > wanted || from <= floor {
+        if found.len() > wanted || lookback.is_last(from) {
             return Ok(Page::cut(found, limit, |delivery| delivery.key));
         }
         after = Some(before(from));
-        if begun.elapsed() >= listing.patience {
+        if !lookback.goes_on() {
             return Ok(Page {
                 items: found,
                 next: after,
             });
         }
-        stretch = match asked.elapsed() {
-            quick if quick < QUICK => stretch * 2,
-            slow if slow > QUICK * 4 => (stretch / 2).max(TimeDelta::seconds(1)),
-            _ => stretch,
-        };
     }
 }
 

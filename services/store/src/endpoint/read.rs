@@ -188,6 +188,39 @@ pub async fn list(
     Ok(Page::cut(endpoints?, limit, |endpoint| endpoint.id))
 }
 
+/// Where a failing endpoint stands among all: since when it fails, where that is known, and its id.
+pub type Failing = (Option<DateTime<Utc>>, EndpointId);
+
+/// The endpoints that are failing, of one consumer or of all, the longest first; `limit` of them,
+/// behind `after`.
+///
+/// # Errors
+/// A fault of the database.
+pub async fn failing(
+    store: &Store,
+    consumer: Option<&ConsumerId>,
+    after: Option<Failing>,
+    limit: u32,
+) -> Result<Page<Endpoint, Failing>, Error> {
+    let rows = rows!(
+        "WHERE e.state = 'failing' AND ($1::text IS NULL OR consumer_id = $1)
+           AND ($3::uuid IS NULL OR (coalesce(h.failing_since, 'infinity'), e.id)
+                                    > (coalesce($2::timestamptz, 'infinity'), $3))
+         ORDER BY coalesce(h.failing_since, 'infinity'), e.id LIMIT $4",
+        consumer.map(ConsumerId::as_str),
+        after.and_then(|(since, _)| since),
+        after.map(|(_, id)| id.uuid()),
+        i64::from(limit) + 1,
+    )
+    .fetch_all(store.pool())
+    .await
+    .map_err(Fault::doing("listing failing endpoints"))?;
+    let endpoints: Result<Vec<Endpoint>, Fault> = rows.into_iter().map(Row::endpoint).collect();
+    Ok(Page::cut(endpoints?, limit, |endpoint| {
+        (endpoint.failing_since, endpoint.id)
+    }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

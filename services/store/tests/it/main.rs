@@ -4,12 +4,14 @@
 
 mod accept;
 mod api_key;
+mod attempt;
 mod audit;
 mod audit_log;
 mod connect;
 mod consumer;
 mod endpoint;
 mod ledger;
+mod message;
 mod outbox;
 mod sql;
 

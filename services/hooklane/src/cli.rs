@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    check_url, configuration, consumer, decode, delivery, dlq, endpoint, event_type, master_key,
+    api_key, audit, check_url, configuration, consumer, decode, delivery, dlq, endpoint, event_type, master_key,
     message, migrate, nats, outbox, serve, sign, task,
 };
 
@@ -80,6 +80,12 @@ pub(crate) enum Command {
     /// The outboxes, and what could not be taken from them.
     #[command(subcommand)]
     Outbox(outbox::Outbox),
+    /// The keys for the HTTP API.
+    #[command(subcommand)]
+    ApiKey(api_key::ApiKey),
+    /// Who changed what by hand.
+    #[command(subcommand)]
+    Audit(audit::Audit),
     /// The key that endpoint secrets are sealed with.
     #[command(subcommand)]
     MasterKey(master_key::MasterKey),

@@ -1,5 +1,7 @@
 //! The commands, one file a group: its arguments, what it calls, and the shape of its answers.
 
+pub(crate) mod api_key;
+pub(crate) mod audit;
 pub(crate) mod check_url;
 pub(crate) mod configuration;
 pub(crate) mod consumer;
@@ -9,6 +11,8 @@ pub(crate) mod dlq;
 pub(crate) mod endpoint;
 pub(crate) mod event_type;
 mod input;
+mod known;
+mod when;
 pub(crate) mod master_key;
 pub(crate) mod message;
 pub(crate) mod migrate;
@@ -61,6 +65,8 @@ async fn once(command: Command, context: &Context) -> Result<(), Failure> {
         Command::Dlq(command) => command.run(context).await,
         Command::Task(command) => command.run(context).await,
         Command::Outbox(command) => command.run(context).await,
+        Command::ApiKey(command) => command.run(context).await,
+        Command::Audit(command) => command.run(context).await,
         Command::MasterKey(command) => command.run(context).await,
         Command::Up(_)
         | Command::Relay(_)

@@ -6,6 +6,7 @@ use hooklane_core::config::{ConnectionUrl, Faults, Sources};
 use hooklane_core::error::ErrorCode;
 use hooklane_core::secrets::MasterKeys;
 use hooklane_nats::Client;
+use hooklane_store::audit_log::By;
 use hooklane_store::{Store, ledger, manage, master_key};
 
 use crate::config::{Config, Section, WELL_KNOWN};
@@ -117,10 +118,12 @@ impl Context {
         self.connect(&self.config(&[Section::Database])?).await
     }
 
-    /// The ledger that a configuration names.
+    /// The ledger that a configuration names. What is changed through it is audited as the command
+    /// line's doing.
     pub(crate) async fn connect(&self, config: &Config) -> Result<Store, Failure> {
         Store::connect(&config.database)
             .await
+            .map(|store| store.acting(By::cli()))
             .map_err(|error| match error.code() {
                 ErrorCode::PostgresUnavailable => Failure::from(error).with_hint(&stale(config)),
                 _ => error.into(),

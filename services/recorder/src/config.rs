@@ -37,6 +37,8 @@ pub struct Config {
     /// How long idempotency keys are kept, 1 hour to 10 years.
     #[serde(with = "humantime_serde")]
     pub idempotency_keys_for: Duration,
+    /// Days that entries of the audit log are kept, 1 to 36,500.
+    pub audit_days: u32,
     /// When endpoints count as failing and are disabled. Not a key of this section: it is
     /// `endpoints.health`.
     #[serde(skip)]
@@ -56,6 +58,7 @@ impl Default for Config {
             retention_days: 35,
             drop_lock_timeout: Duration::from_secs(1),
             idempotency_keys_for: Duration::from_secs(7 * 86_400),
+            audit_days: 365,
             health: health::Settings::default(),
         }
     }
@@ -86,6 +89,7 @@ impl Config {
         );
         faults.range("days_ahead", self.days_ahead, 1..=30);
         faults.range("retention_days", self.retention_days, 3..=3_650);
+        faults.range("audit_days", self.audit_days, 1..=36_500);
         faults.duration(
             "drop_lock_timeout",
             self.drop_lock_timeout,

@@ -19,6 +19,8 @@ use crate::pace::Pauses;
 const KEYS_AT_ONCE: u16 = 5_000;
 /// Tasks that one statement forgets.
 const TASKS_AT_ONCE: u32 = 1_000;
+/// Audit entries that one statement forgets.
+const ENTRIES_AT_ONCE: u32 = 5_000;
 
 /// Longest pause before what failed is tried again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -59,7 +61,9 @@ async fn once(config: &Config, store: &Store, now: DateTime<Utc>) -> bool {
         "forgetting old tasks",
         forget_tasks(config, store, now).await,
     );
-    made && dropped && keys && secrets && tasks
+    let entries = forget_audit_log(config, store, now).await;
+    let entries = report("forgetting old audit entries", entries);
+    made && dropped && keys && secrets && tasks && entries
 }
 
 fn report(what: &'static str, result: Result<(), Error>) -> bool {
@@ -116,6 +120,25 @@ async fn forget_keys(config: &Config, store: &Store, now: DateTime<Utc>) -> Resu
     }
     if forgotten > 0 {
         info!(forgotten, "forgot old idempotency keys");
+    }
+    Ok(())
+}
+
+async fn forget_audit_log(config: &Config, store: &Store, now: DateTime<Utc>) -> Result<(), Error> {
+    let kept = TimeDelta::days(i64::from(config.audit_days));
+    let Some(before) = now.checked_sub_signed(kept) else {
+        return Ok(());
+    };
+    let mut forgotten = 0;
+    loop {
+        let now = store.forget_audit_log(before, ENTRIES_AT_ONCE).await?;
+        forgotten += now;
+        if now < u64::from(ENTRIES_AT_ONCE) {
+            break;
+        }
+    }
+    if forgotten > 0 {
+        info!(forgotten, "forgot old audit entries");
     }
     Ok(())
 }

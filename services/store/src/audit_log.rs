@@ -57,6 +57,13 @@ impl Actor {
         }
     }
 
+    /// What an actor is called in the ledger, from how a person names one: `cli`, or a key's id.
+    #[must_use]
+    pub fn named(text: &str) -> Option<String> {
+        let key = text.parse::<ApiKeyId>().ok().map(|id| id.to_string());
+        key.or_else(|| (text == Self::CLI).then(|| text.to_owned()))
+    }
+
     const CLI: &str = "cli";
 
     fn read(id: &str, name: String) -> Result<Self, Fault> {

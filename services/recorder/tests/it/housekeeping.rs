@@ -115,3 +115,22 @@ async fn ended_tasks_go_with_the_days_that_they_were_about() {
     let left = "SELECT string_agg(consumer_id, ' ' ORDER BY consumer_id) FROM hooklane.tasks";
     bench.until(left, "open recent").await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn audit_entries_are_forgotten_when_their_time_is_over() {
+    let bench = Bench::new().await;
+    bench
+        .ledger
+        .sql(
+            "INSERT INTO hooklane.audit_log (id, at, actor, actor_name, action, subject)
+             SELECT gen_random_uuid(), now() - n * '1 day'::interval, 'cli', 'cli', 'task.create', n::text
+               FROM generate_series(1, 9) n",
+        )
+        .await;
+    let _recorder = bench.record(Config {
+        audit_days: 5,
+        ..Config::default()
+    });
+    let left = "SELECT count(*), max(subject) FROM hooklane.audit_log";
+    bench.until(left, "4|4").await;
+}

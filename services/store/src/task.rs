@@ -6,8 +6,10 @@
 //! was, and drives no delivery twice. A step publishes nothing: what it makes due waits in the
 //! ledger, and goes out at the endpoint's own rate.
 //!
-//! A task acts on what had ended when it was made. What it makes due may fail or be skipped again,
-//! and is not found a second time. Cancelled, it stops where it is; what is due by then stays due.
+//! A task acts on what had ended when it was made. What was driven again since, by this task, by
+//! another one or by a replay, is not found: so of two tasks about the same, made one after the
+//! other, the second drives nothing that the first one drove meanwhile. Cancelled, it stops where it
+//! is; what is due by then stays due.
 //!
 //! Owns the rows and the statements. Does not own what a new series is or when one is refused (that
 //! is a replay's, in [`crate::dead_letter`]), nor when the steps are taken: that is the scheduler's.
@@ -185,6 +187,14 @@ impl FromStr for Status {
 /// How many deliveries were refused, by reason.
 pub type Refused = BTreeMap<Refusal, u64>;
 
+/// What is said where everything is refused: each reason once. The endpoint is the one that all of it
+/// is about, if it is about one.
+#[must_use]
+pub fn reasons(refused: &Refused, endpoint: Option<EndpointId>) -> String {
+    let told: Vec<String> = refused.keys().map(|why| why.told(endpoint)).collect();
+    format!("nothing is delivered again: {}", told.join("; or "))
+}
+
 /// A task and how far it has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Task {
@@ -213,6 +223,25 @@ pub struct Task {
     pub started_at: Option<DateTime<Utc>>,
     /// When it ended.
     pub ended_at: Option<DateTime<Utc>>,
+}
+
+impl Task {
+    /// How many of the deliveries that there were when it began it did not come upon, once it is
+    /// done: something else drove them meanwhile. `None` before that, and where they were not counted.
+    #[must_use]
+    pub fn moved_on(&self) -> Option<u64> {
+        match self.status {
+            Status::Done => self.total.map(|total| total.saturating_sub(self.found)),
+            Status::Waiting | Status::Running | Status::Cancelled | Status::Failed => None,
+        }
+    }
+
+    /// Whether it is done and all that it was made for was refused.
+    #[must_use]
+    pub fn was_refused(&self) -> bool {
+        let moved_on = self.moved_on().unwrap_or(0);
+        self.status == Status::Done && self.due == 0 && self.found > 0 && moved_on == 0
+    }
 }
 
 #[cfg(test)]

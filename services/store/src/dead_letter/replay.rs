@@ -12,6 +12,7 @@ use std::time::Duration;
 use chrono::{DateTime, Days, NaiveTime, TimeDelta, Utc};
 use hooklane_core::rules::merge::DeliveryStatus;
 use hooklane_proto::delivery::DeliveryKey;
+use hooklane_proto::id::EndpointId;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
@@ -74,24 +75,33 @@ impl Refusal {
     }
 }
 
+impl Refusal {
+    /// What it says of a delivery to `endpoint`, which the fix names where it is known.
+    #[must_use]
+    pub fn told(self, endpoint: Option<EndpointId>) -> String {
+        let resume = |state: &str| {
+            let which = endpoint.map_or_else(|| "ENDPOINT".to_owned(), |id| id.to_string());
+            format!(
+                "its endpoint is {state}; resume it first with: hooklane endpoint resume {which}"
+            )
+        };
+        match self {
+            Self::Missing => "it is not in the ledger any more".to_owned(),
+            Self::Open => "it is under way already".to_owned(),
+            Self::Replayed => "it was replayed meanwhile".to_owned(),
+            Self::Paused => resume("paused"),
+            Self::Disabled => resume("disabled"),
+            Self::Deleted => "its endpoint is deleted".to_owned(),
+            Self::Expires => "its payload would expire before the new series' deadline; keep days \
+                              longer with recorder.retention_days, or make retry.deadline shorter"
+                .to_owned(),
+        }
+    }
+}
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Missing => "it is not in the ledger any more",
-            Self::Open => "it is under way already",
-            Self::Replayed => "it was replayed meanwhile",
-            Self::Paused => {
-                "its endpoint is paused; resume it first with: hooklane endpoint resume"
-            }
-            Self::Disabled => {
-                "its endpoint is disabled; resume it first with: hooklane endpoint resume"
-            }
-            Self::Deleted => "its endpoint is deleted",
-            Self::Expires => {
-                "its payload would expire before the new series' deadline; keep days longer with \
-                 recorder.retention_days, or make retry.deadline shorter"
-            }
-        })
+        f.write_str(&self.told(None))
     }
 }
 

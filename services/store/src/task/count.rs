@@ -99,7 +99,7 @@ async fn groups(store: &Store, work: &Work) -> Result<Vec<Group>, Fault> {
     let mut tx = store.begin_probing().await?;
     let groups = match *work {
         Work::Retry { message, endpoint } => {
-            let page = page::one(&mut tx, message, endpoint).await;
+            let page = page::one(&mut tx, message, endpoint, None).await;
             let page = page.map_err(Fault::doing(doing))?;
             let Some((series, _)) = page.into_iter().next().map(page::Row::placed) else {
                 return Ok(Vec::new());

@@ -8,7 +8,7 @@ use hooklane_proto::id::{EndpointId, MessageId, TaskId};
 use serde_json::json;
 
 use super::read::show;
-use super::{Span, Task, Work, count};
+use super::{Refused, Span, Task, Work, count, reasons};
 use crate::audit_log::{self, Action, Change};
 use crate::dead_letter::{self, Terms};
 use crate::manage::{Error, Kind};
@@ -22,24 +22,23 @@ const LANES_KNOW: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 /// [`Error::NotFound`] where what it is about is not there, [`Error::Conflict`] where everything
-/// would be refused because the endpoint takes no deliveries, or the one delivery would,
+/// would be refused: because the endpoint takes no deliveries, or each delivery for itself,
 /// [`Error::Invalid`] for a span without an inside, or a fault of the database.
 pub async fn create(store: &Store, work: Work, terms: Terms) -> Result<Task, Error> {
     let subject = subject(store, &work).await?;
-    let refusal = match work {
-        Work::Retry { .. } => {
+    let refused = match work {
+        Work::Retry { .. } | Work::Replay { .. } => {
             let counted = count::tally(store, &work, terms).await?;
-            counted.refused.into_keys().next()
+            (counted.due == 0).then_some(counted.refused)
         }
-        Work::Replay { .. } => None,
+        // Those may be millions: they are looked at one by one in the background.
         Work::Recover { .. } | Work::ReplayMissing { .. } => {
-            subject.state.as_deref().and_then(dead_letter::stopped)
+            let stopped = subject.state.as_deref().and_then(dead_letter::stopped);
+            stopped.map(|why| Refused::from([(why, 0)]))
         }
     };
-    if let Some(why) = refusal {
-        return Err(Error::Conflict(format!(
-            "nothing is delivered again: {why}"
-        )));
+    if let Some(refused) = refused.filter(|refused| !refused.is_empty()) {
+        return Err(Error::Conflict(reasons(&refused, work.endpoint())));
     }
     let id = TaskId::generate();
     let span = work.span();

@@ -1,8 +1,8 @@
 //! Which deliveries a step looks at: the next ones in the order of the task's kind.
 //!
-//! Each kind walks an index, so that a page costs what it holds. What had ended in time and was
-//! driven again since is left out: only the database's clock set that time, while the time of an
-//! end is the dispatcher's.
+//! Each kind walks an index, so that a page costs what it holds. What was driven since the task was
+//! made is left out: only the database's clock set that time, while the time of an end is the
+//! dispatcher's. So neither what a task made due nor what another one drove meanwhile is found again.
 
 use chrono::{DateTime, Utc};
 use hooklane_proto::delivery::DeliveryKey;
@@ -52,8 +52,8 @@ macro_rules! ended {
     };
 }
 
-/// At most `limit` deliveries behind `after`. Of those that have ended, only what was driven for the
-/// last time before `made`.
+/// At most `limit` deliveries behind `after`, and of them only what was driven for the last time
+/// before `made`.
 pub(super) async fn read(
     tx: &mut PgConnection,
     work: &Work,
@@ -68,8 +68,8 @@ pub(super) async fn read(
         .await
         .map_err(Error::doing(doing))?;
     let rows = match *work {
-        Work::Retry { message, endpoint } => one(&mut *tx, message, endpoint).await,
-        Work::Replay { message } => of_message(&mut *tx, message, after, limit).await,
+        Work::Retry { message, endpoint } => one(&mut *tx, message, endpoint, Some(made)).await,
+        Work::Replay { message } => of_message(&mut *tx, message, after, made, limit).await,
         Work::Recover { endpoint, span } => ended!(
             "status = 'failed' AND discarded_at IS NULL AND settled_at IS NOT NULL",
             &mut *tx,
@@ -122,22 +122,28 @@ impl Row {
     }
 }
 
-/// The last accepted delivery of a message to an endpoint, or nothing.
+/// The last accepted delivery of a message to an endpoint, or nothing; nothing too where it was driven
+/// since `made`.
 pub(super) async fn one(
     tx: &mut PgConnection,
     message: MessageId,
     endpoint: EndpointId,
+    made: Option<DateTime<Utc>>,
 ) -> Result<Vec<Row>, sqlx::Error> {
     sqlx::query_as!(
         Row,
-        r#"SELECT d.accepted_at, d.message_id, d.endpoint_id, d.series, d.accepted_at AS "time!",
-                  d.endpoint_id AS "id!"
-             FROM hooklane.messages m
-             JOIN hooklane.deliveries d ON d.accepted_at = m.accepted_at AND d.message_id = m.id
-            WHERE m.id = $1 AND d.endpoint_id = $2
-            ORDER BY m.accepted_at DESC LIMIT 1"#,
+        r#"SELECT accepted_at, message_id, endpoint_id, series, accepted_at AS "time!",
+                  endpoint_id AS "id!"
+             FROM (SELECT d.accepted_at, d.message_id, d.endpoint_id, d.series, d.driven_at
+                     FROM hooklane.messages m
+                     JOIN hooklane.deliveries d
+                       ON d.accepted_at = m.accepted_at AND d.message_id = m.id
+                    WHERE m.id = $1 AND d.endpoint_id = $2
+                    ORDER BY m.accepted_at DESC LIMIT 1) last
+            WHERE $3::timestamptz IS NULL OR driven_at <= $3"#,
         message.uuid(),
-        endpoint.uuid()
+        endpoint.uuid(),
+        made
     )
     .fetch_all(tx)
     .await
@@ -147,6 +153,7 @@ async fn of_message(
     tx: &mut PgConnection,
     message: MessageId,
     after: Option<Place>,
+    made: DateTime<Utc>,
     limit: u32,
 ) -> Result<Vec<Row>, sqlx::Error> {
     let accepted = sqlx::query_scalar!(
@@ -161,12 +168,13 @@ async fn of_message(
                   endpoint_id AS "id!"
              FROM hooklane.deliveries
             WHERE accepted_at = ANY($1) AND message_id = $2
-              AND (accepted_at, endpoint_id) > ($3, $4)
-            ORDER BY accepted_at, endpoint_id LIMIT $5"#,
+              AND (accepted_at, endpoint_id) > ($3, $4) AND driven_at <= $5
+            ORDER BY accepted_at, endpoint_id LIMIT $6"#,
         &accepted,
         message.uuid(),
         after.map_or(DateTime::UNIX_EPOCH, |place| place.time),
         after.map_or(Uuid::nil(), |place| place.id),
+        made,
         i64::from(limit)
     )
     .fetch_all(tx)

@@ -419,7 +419,8 @@ async fn one_delivery_is_attempted_at_once_or_in_a_new_series() {
         .await;
     for n in [1, 3] {
         let why = refused(n).await;
-        assert!(why.contains("hooklane endpoint resume"), "{why}");
+        let fix = format!("hooklane endpoint resume {endpoint}");
+        assert!(why.contains(&fix), "{why}");
     }
     let unknown = Work::Retry {
         message: keys[0].message,
@@ -427,6 +428,83 @@ async fn one_delivery_is_attempted_at_once_or_in_a_new_series() {
     };
     let fault = task::create(&ledger.store, unknown, TERMS).await;
     assert!(matches!(fault, Err(Error::NotFound { .. })));
+}
+
+#[tokio::test]
+async fn of_tasks_queued_together_the_second_drives_nothing_that_the_first_one_drove() {
+    let ledger = Ledger::new().await;
+    let endpoint = ledger.endpoint(1).await;
+    let keys = ledger.deliveries(1..3, endpoint, clock::now()).await;
+    let records: Vec<Record> = keys
+        .iter()
+        .map(|key| sent(drive(*key, 1), number(*key), 1))
+        .collect();
+    ledger.store.apply(&records).await.unwrap();
+    let replay = Work::Replay {
+        message: keys[0].message,
+    };
+    let retry = Work::Retry {
+        message: keys[1].message,
+        endpoint,
+    };
+    for work in [replay, retry] {
+        let first = ledger.make(work).await.id;
+        let second = ledger.make(work).await.id;
+        // Both begin, and the first one goes on.
+        for _ in 0..3 {
+            ledger.step(10).await;
+        }
+        ledger
+            .sql(
+                "UPDATE hooklane.deliveries SET status = 'sent', drive = 2,
+                        driven_at = clock_timestamp(), settled_at = clock_timestamp()
+                  WHERE series = 2",
+            )
+            .await;
+        ledger.finish(10).await;
+        let (first, second) = (ledger.task(first).await, ledger.task(second).await);
+        assert_eq!((first.due, first.moved_on()), (1, Some(0)));
+        assert_eq!((second.status, second.found), (Status::Done, 0));
+        assert_eq!((second.moved_on(), second.was_refused()), (Some(1), false));
+        // One that is made afterwards is another wish.
+        let third = ledger.make(work).await.id;
+        ledger.finish(10).await;
+        assert_eq!(ledger.task(third).await.due, 1);
+    }
+    assert_eq!(ledger.sql(COUNTS).await, "stalled:3:2");
+}
+
+#[tokio::test]
+async fn a_message_of_which_everything_would_be_refused_makes_no_task() {
+    let ledger = Ledger::new().await;
+    let now = clock::now();
+    let mut keys = Vec::new();
+    for n in 1..=2 {
+        let endpoint = ledger.endpoint(n).await;
+        keys.push(ledger.delivery(1, endpoint, now).await);
+    }
+    ledger.skip(&keys[1..]).await;
+    ledger
+        .sql(&format!(
+            "UPDATE hooklane.endpoints SET state = 'paused' WHERE id = '{}'",
+            keys[1].endpoint.uuid()
+        ))
+        .await;
+    let work = Work::Replay {
+        message: keys[0].message,
+    };
+    let why = match task::create(&ledger.store, work, TERMS).await {
+        Err(Error::Conflict(why)) => why,
+        other => panic!("{other:?}"),
+    };
+    assert!(why.contains("under way") && why.contains("paused"), "{why}");
+    ledger
+        .sql("UPDATE hooklane.endpoints SET state = 'active'")
+        .await;
+    let id = ledger.make(work).await.id;
+    ledger.finish(10).await;
+    let done = ledger.task(id).await;
+    assert_eq!((done.due, done.was_refused()), (1, false));
 }
 
 #[tokio::test]
@@ -479,6 +557,7 @@ async fn an_endpoint_that_takes_nothing_is_refused_before_and_counted_afterwards
     let done = ledger.task(id).await;
     assert_eq!((done.status, done.due), (Status::Done, 2));
     assert_eq!(done.refused, refused(&[(Refusal::Deleted, 2)]));
+    assert!(!done.was_refused(), "a part of it is due");
 
     let unknown = task::create(&ledger.store, missing(EndpointId::for_test(9)), TERMS).await;
     assert!(matches!(unknown, Err(Error::NotFound { .. })));

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    api_key, audit, check_url, configuration, consumer, decode, delivery, dlq, endpoint, event_type, master_key,
-    message, migrate, nats, outbox, serve, sign, task,
+    api_key, audit, check_url, configuration, consumer, decode, delivery, dlq, endpoint,
+    event_type, master_key, message, migrate, nats, outbox, serve, sign, task,
 };
 
 /// Webhooks that survive failure.

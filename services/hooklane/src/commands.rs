@@ -12,7 +12,6 @@ pub(crate) mod endpoint;
 pub(crate) mod event_type;
 mod input;
 mod known;
-mod when;
 pub(crate) mod master_key;
 pub(crate) mod message;
 pub(crate) mod migrate;
@@ -21,6 +20,7 @@ pub(crate) mod outbox;
 pub(crate) mod serve;
 pub(crate) mod sign;
 pub(crate) mod task;
+mod when;
 
 use hooklane_core::telemetry::{self, Guard};
 

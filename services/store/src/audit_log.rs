@@ -200,7 +200,9 @@ pub struct Change<'a> {
 }
 
 impl<'a> Change<'a> {
-    pub(crate) fn of(action: Action, consumer: Option<&'a str>, subject: impl ToString) -> Self {
+    /// A change of what has the id `subject`, without more to say of it.
+    #[must_use]
+    pub fn of(action: Action, consumer: Option<&'a str>, subject: impl ToString) -> Self {
         Self {
             action,
             consumer,
@@ -209,7 +211,9 @@ impl<'a> Change<'a> {
         }
     }
 
-    pub(crate) fn with(mut self, detail: Value) -> Self {
+    /// The same with what more there is to say: an object.
+    #[must_use]
+    pub fn with(mut self, detail: Value) -> Self {
         self.detail = detail;
         self
     }

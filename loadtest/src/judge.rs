@@ -3,8 +3,10 @@
 //! A delivery is under way at a kill when its message is still in the broker: until its answer is
 //! read, its record is safe and the message is settled. So is one whose event is still there and
 //! which the ledger does not know as ended: it may have been parked in the ledger already, from
-//! where it is driven, while the event comes again. At a wipe of the store it is under way
-//! when the ledger has not taken its end. Both are read at the crash itself, from the broker and
+//! where it is driven, while the event comes again. Where the broker itself is killed that holds for
+//! what the ledger knows as ended, too: it may have forgotten which events were acknowledged last,
+//! and which copies it had. At a wipe of the store a delivery is under way when the ledger has not
+//! taken its end. Both are read at the crash itself, from the broker and
 //! from the ledger, so nothing here rests on how long things take.
 //!
 //! A delivery needs one request that is answered with success, and every request needs a record.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use hooklane_core::error::ErrorCode;
 use hooklane_local::Psql;
+use hooklane_proto::id::MessageId;
 use hooklane_store::audit;
 use hooklane_testkit::proxy::{Cut, Proxy};
 use tokio::time::Instant;
@@ -215,9 +216,24 @@ impl<'a> Striker<'a> {
                 nats.restart().context("starting nats-server again")
             })
             .await?;
-        let open = self.under_way().await?;
+        let client = self.bench.system.broker().await?;
+        let mut open = broker::under_way(&client, &self.bench.store).await?;
+        if ending == Ending::Kill {
+            let events = broker::unsettled(&client).await?.events;
+            open.extend(self.all_of(&events));
+        }
         self.crashed(open);
         self.reconnect()
+    }
+
+    /// Every delivery of some events, ended or not. A nats-server that is killed may forget what was
+    /// acknowledged last, and which copies it had: such an event comes again as if for the first time.
+    fn all_of(&self, events: &HashSet<MessageId>) -> Vec<Pair> {
+        let endpoints = &self.bench.endpoints;
+        events
+            .iter()
+            .flat_map(|message| endpoints.iter().map(|endpoint| (*message, *endpoint)))
+            .collect()
     }
 
     async fn wipe(&mut self) -> Result<()> {

@@ -2,12 +2,16 @@
 //! broker delivers again is never attempted again.
 //!
 //! A copy of a drive in hand is set aside, and settled with it. A copy of a settled one is only
-//! acknowledged again. What is remembered of settled drives is bounded and only bridges the time
-//! in which an acknowledgement may have been lost.
+//! acknowledged again, and so is one of a drive before the latest that came: the ledger has driven
+//! that delivery again, and its word holds. A broker that was killed may have forgotten that an event
+//! was acknowledged; it comes again, and with it the first drive of deliveries that were parked then
+//! and driven since. What is remembered of settled drives is bounded and only bridges the time in
+//! which an acknowledgement may have been lost.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use hooklane_proto::delivery::DeliveryKey;
 use hooklane_proto::record::Drive;
 
 /// Drives of one partition; `T` is the right to settle a copy.
@@ -15,6 +19,8 @@ pub(crate) struct Memory<T>(Mutex<Inner<T>>);
 
 struct Inner<T> {
     drives: HashMap<Drive, State<T>>,
+    /// The latest drive of each delivery of which one is above.
+    latest: HashMap<DeliveryKey, i32>,
     /// Settled drives, the oldest first.
     settled: VecDeque<Drive>,
     remember: usize,
@@ -33,7 +39,7 @@ pub(crate) enum Seen<T> {
     New(T),
     /// One of a drive in hand; it was set aside.
     InHand,
-    /// One of a settled drive, to be acknowledged again.
+    /// One of a drive that is settled or overtaken, to be acknowledged again.
     Settled(T),
 }
 
@@ -41,6 +47,7 @@ impl<T> Memory<T> {
     pub(crate) fn new(remember: usize) -> Self {
         Self(Mutex::new(Inner {
             drives: HashMap::new(),
+            latest: HashMap::new(),
             settled: VecDeque::new(),
             remember,
         }))
@@ -49,6 +56,9 @@ impl<T> Memory<T> {
     /// A copy has come.
     pub(crate) fn enter(&self, drive: Drive, token: T) -> Seen<T> {
         let mut inner = self.lock();
+        if inner.is_overtaken(drive) {
+            return Seen::Settled(token);
+        }
         match inner.drives.get_mut(&drive) {
             Some(State::InHand(copies)) => {
                 copies.push(token);
@@ -57,6 +67,7 @@ impl<T> Memory<T> {
             Some(State::Settled) => Seen::Settled(token),
             None => {
                 inner.drives.insert(drive, State::InHand(Vec::new()));
+                inner.latest.insert(drive.key, drive.drive);
                 Seen::New(token)
             }
         }
@@ -71,7 +82,7 @@ impl<T> Memory<T> {
         }
         while inner.settled.len() > inner.remember {
             if let Some(oldest) = inner.settled.pop_front() {
-                inner.drives.remove(&oldest);
+                inner.let_go(oldest);
             }
         }
         copies(before)
@@ -80,18 +91,29 @@ impl<T> Memory<T> {
     /// A drive was given back unsettled. Gives the copies that came meanwhile, to go the same way.
     pub(crate) fn forget(&self, drive: Drive) -> Vec<T> {
         let mut inner = self.lock();
-        match inner.drives.remove(&drive) {
-            // Settled by someone else's hand: stays so.
-            Some(State::Settled) => {
-                inner.drives.insert(drive, State::Settled);
-                Vec::new()
-            }
-            before => copies(before),
+        // Settled by someone else's hand: stays so.
+        if matches!(inner.drives.get(&drive), Some(State::Settled)) {
+            return Vec::new();
         }
+        copies(inner.let_go(drive))
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner<T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Inner<T> {
+    fn is_overtaken(&self, drive: Drive) -> bool {
+        let latest = self.latest.get(&drive.key);
+        latest.is_some_and(|latest| *latest > drive.drive)
+    }
+
+    fn let_go(&mut self, drive: Drive) -> Option<State<T>> {
+        if self.latest.get(&drive.key) == Some(&drive.drive) {
+            self.latest.remove(&drive.key);
+        }
+        self.drives.remove(&drive)
     }
 }
 
@@ -146,6 +168,22 @@ mod tests {
     }
 
     #[test]
+    fn a_drive_that_the_ledger_has_overtaken_is_not_made() {
+        let memory = Memory::new(10);
+        let mut second = drive(1);
+        second.drive = 2;
+        assert_eq!(memory.enter(second, 'a'), Seen::New('a'));
+        assert_eq!(memory.enter(drive(1), 'b'), Seen::Settled('b'), "in hand");
+        memory.settle(second);
+        assert_eq!(memory.enter(drive(1), 'c'), Seen::Settled('c'), "settled");
+        let mut given_back = drive(2);
+        given_back.drive = 2;
+        memory.enter(given_back, 'd');
+        memory.forget(given_back);
+        assert_eq!(memory.enter(drive(2), 'e'), Seen::New('e'), "forgotten");
+    }
+
+    #[test]
     fn only_the_latest_settled_are_remembered() {
         let memory = Memory::new(3);
         for n in 0..5 {
@@ -154,6 +192,7 @@ mod tests {
         }
         assert_eq!(memory.enter(drive(0), 9), Seen::New(9));
         assert_eq!(memory.enter(drive(4), 9), Seen::Settled(9));
-        assert_eq!(memory.lock().drives.len(), 4);
+        let inner = memory.lock();
+        assert_eq!((inner.drives.len(), inner.latest.len()), (4, 4));
     }
 }

@@ -1,7 +1,7 @@
 //! JetStream as Hooklane uses it, and the only crate that names async-nats.
 //!
 //! Owns: the connection, the streams' definitions and their application, publishing with awaited
-//! acknowledgements, pulling with a reconnection that really resumes, the right to settle a
+//! acknowledgements, the way of accepted events to `EVENTS`, pulling with a reconnection that really resumes, the right to settle a
 //! message ([`AckToken`]), the two key-value buckets, and what the sweep asks the broker's leader.
 //!
 //! Does not own: what messages say (`hooklane-proto`), what is done with them (the services), or
@@ -20,6 +20,7 @@ mod puller;
 mod replies;
 mod requests;
 
+pub mod events;
 pub mod inspect;
 pub mod leases;
 pub mod letters;

@@ -2,6 +2,7 @@
 
 mod broker;
 mod connection;
+mod events;
 mod inspect;
 mod leases;
 mod look;

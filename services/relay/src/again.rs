@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use hooklane_nats::events::Lane;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::pace::Faults;
-use crate::publish::Lane;
 use crate::{Error, Parts};
 
 /// How often; less often where looking alone takes long.
@@ -76,6 +76,6 @@ async fn round(parts: &Parts, lane: &Lane) -> Result<bool, hooklane_store::Error
     if accepted > 0 {
         info!(events = accepted, "events accepted that had been set aside");
     }
-    lane.publish(tried.accepted).await;
+    parts.publish(lane, tried.accepted).await;
     Ok(tried.more)
 }

@@ -1,8 +1,9 @@
 //! What the relay has done, for whoever asks.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use hooklane_nats::events;
 use hooklane_store::accept::Outcome;
 
 /// Tells what a relay has done; clones tell of the same one.
@@ -14,10 +15,8 @@ struct Inner {
     accepted: AtomicU64,
     repeated: AtomicU64,
     set_aside: AtomicU64,
-    published: AtomicU64,
-    left: AtomicU64,
+    events: events::Counts,
     routed: AtomicU64,
-    down: AtomicBool,
 }
 
 /// What a relay has done since it started.
@@ -46,8 +45,8 @@ impl Handle {
             accepted: read(&self.0.accepted),
             repeated: read(&self.0.repeated),
             set_aside: read(&self.0.set_aside),
-            published: read(&self.0.published),
-            left: read(&self.0.left),
+            published: self.0.events.published(),
+            left: self.0.events.left(),
             routed: read(&self.0.routed),
         }
     }
@@ -55,7 +54,7 @@ impl Handle {
     /// Whether events can't be published at present, and are left to the sweep.
     #[must_use]
     pub fn is_publishing_down(&self) -> bool {
-        self.0.down.load(Ordering::Relaxed)
+        self.0.events.is_down()
     }
 
     pub(crate) fn outcomes(&self, outcomes: &[Outcome]) {
@@ -69,17 +68,12 @@ impl Handle {
         }
     }
 
-    pub(crate) fn published(&self, confirmed: u64, left: u64) {
-        self.0.published.fetch_add(confirmed, Ordering::Relaxed);
-        self.0.left.fetch_add(left, Ordering::Relaxed);
+    /// Where the lanes count.
+    pub(crate) fn events(&self) -> &events::Counts {
+        &self.0.events
     }
 
     pub(crate) fn routed(&self, routes: u64) {
         self.0.routed.fetch_add(routes, Ordering::Relaxed);
-    }
-
-    /// Notes whether publishing works; answers what was noted before.
-    pub(crate) fn set_publishing_down(&self, down: bool) -> bool {
-        self.0.down.swap(down, Ordering::Relaxed)
     }
 }

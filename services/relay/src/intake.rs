@@ -11,6 +11,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use hooklane_nats::events::Lane;
 use hooklane_nats::{AckToken, Incoming, PullConfig, Puller};
 use hooklane_proto::header;
 use hooklane_proto::subject::{self, parse_intake};
@@ -22,7 +23,6 @@ use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use crate::pace::Faults;
-use crate::publish::Lane;
 use crate::{Error, Parts, receipt, spans, unreadable};
 
 /// How often the broker hears that messages are still in hand: well within the ack wait.
@@ -151,7 +151,7 @@ async fn hold<T>(tokens: &[AckToken], work: impl Future<Output = T>) -> T {
 /// Publishes, answers and acknowledges what was taken; returns the rest.
 async fn settle(parts: &Parts, lane: &Lane, batch: Batch, accepted: Accepted) -> Batch {
     let outcomes = accepted.outcomes.clone();
-    lane.publish(accepted).await;
+    parts.publish(lane, accepted).await;
     let Batch {
         mut offers,
         mut tokens,

@@ -17,7 +17,6 @@ mod counts;
 mod intake;
 mod outbox;
 mod pace;
-mod publish;
 mod receipt;
 mod routes;
 mod spans;
@@ -26,9 +25,10 @@ mod unreadable;
 use std::num::NonZeroU16;
 use std::time::Duration;
 
+use hooklane_nats::events::Lane;
 use hooklane_nats::{Client, Publisher};
 use hooklane_store::Store;
-use hooklane_store::accept::Settings;
+use hooklane_store::accept::{Accepted, Settings};
 use hooklane_store::operational;
 use hooklane_store::outbox::Source;
 use tokio::task::JoinSet;
@@ -37,8 +37,6 @@ use tracing::info;
 
 pub use config::{Config, Intake};
 pub use counts::{Counted, Handle};
-
-use publish::Lane;
 
 /// How long the tasks may take to finish what they are at, once told to stop.
 const GRACE: Duration = Duration::from_secs(12);
@@ -101,7 +99,15 @@ pub(crate) struct Parts {
 impl Parts {
     /// A way to publish, for one task.
     pub(crate) fn lane(&self) -> Lane {
-        Lane::start(&self.client, &self.publisher, &self.handle)
+        Lane::start(&self.client, &self.publisher, self.handle.events())
+    }
+
+    /// Counts what an acceptance took, and has its events published.
+    pub(crate) async fn publish(&self, lane: &Lane, accepted: Accepted) {
+        self.handle.outcomes(&accepted.outcomes);
+        if let Some(until) = accepted.publish_until {
+            lane.publish(accepted.events, until).await;
+        }
     }
 
     /// The configured outboxes, and that of Hooklane's own events.

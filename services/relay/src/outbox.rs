@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use hooklane_nats::events::Lane;
 use hooklane_store::outbox::{Reader, Scan, Source, Wake};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::pace::{Faults, Polls};
-use crate::publish::Lane;
 use crate::{Error, Parts, spans};
 
 /// How often a standby tries to lead.
@@ -138,6 +138,6 @@ async fn round(
         .accept(&parts.settings, parts.config.patience, batch)
         .await?;
     drop(spans);
-    lane.publish(taken.accepted).await;
+    parts.publish(lane, taken.accepted).await;
     Ok(taken.settled)
 }

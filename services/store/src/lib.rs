@@ -38,6 +38,7 @@ pub mod day;
 mod error;
 mod lookback;
 mod pool;
+mod pressure;
 pub mod record;
 
 pub use config::Config;

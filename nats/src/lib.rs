@@ -1,8 +1,9 @@
 //! JetStream as Hooklane uses it, and the only crate that names async-nats.
 //!
 //! Owns: the connection, the streams' definitions and their application, publishing with awaited
-//! acknowledgements, the way of accepted events to `EVENTS`, pulling with a reconnection that really resumes, the right to settle a
-//! message ([`AckToken`]), the two key-value buckets, and what the sweep asks the broker's leader.
+//! acknowledgements, the way of accepted events to `EVENTS`, pulling with a reconnection that really
+//! resumes, the right to settle a message ([`AckToken`]), the two key-value buckets, and what the
+//! sweep asks the broker's leader.
 //!
 //! Does not own: what messages say (`hooklane-proto`), what is done with them (the services), or
 //! running a nats-server.

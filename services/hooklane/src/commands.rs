@@ -91,10 +91,11 @@ impl Command {
     }
 }
 
-/// A command answers by itself; its log says only what went wrong on the way.
+/// A command answers by itself; its log says only what went wrong on the way. What the libraries of
+/// the stores have to say comes as the error of what was asked of them.
 fn quiet_logs() -> Result<Guard, Failure> {
     let config = telemetry::Config {
-        log: "warn".to_owned(),
+        log: "warn,async_nats=off,sqlx=off".to_owned(),
         format: telemetry::Format::Human,
         ..telemetry::Config::default()
     };

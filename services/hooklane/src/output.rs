@@ -11,6 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, Utc};
 use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
+use serde_json::json;
 
 use crate::failure::Failure;
 
@@ -43,6 +44,26 @@ impl Output {
             // Nothing is to be done about a terminal that is gone.
             let _ = writeln!(std::io::stderr().lock(), "{}", visible(text));
         }
+    }
+
+    /// Tells how long work stands: a person in words, a program by `state`, on a line of standard
+    /// error.
+    pub(crate) fn progress(self, state: &impl Serialize, human: impl FnOnce() -> String) {
+        self.aside("progress", state, human);
+    }
+
+    /// Tells whoever waits, a program too, of something that happens meanwhile.
+    pub(crate) fn remark(self, text: &str) {
+        self.aside("note", &text, || text.to_owned());
+    }
+
+    fn aside(self, name: &str, what: &impl Serialize, human: impl FnOnce() -> String) {
+        let text = match self.json {
+            true => json!({ name: what }).to_string(),
+            false => visible(&human()),
+        };
+        // Nothing is to be done about a terminal that is gone.
+        let _ = writeln!(std::io::stderr().lock(), "{text}");
     }
 
     /// Tells a person how a listing goes on, where it does.

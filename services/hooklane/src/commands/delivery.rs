@@ -6,7 +6,6 @@ mod view;
 use chrono::{DateTime, Utc};
 use clap::Subcommand;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use hooklane_core::clock;
 use hooklane_proto::id::{EndpointId, MessageId};
 use hooklane_proto::token::ConsumerId;
 use hooklane_store::delivery::{self, DeliveryStatus, Listing};
@@ -14,8 +13,8 @@ use hooklane_store::manage;
 use hooklane_store::task::Work;
 use serde::Serialize;
 
-use super::input;
 use super::task::Start;
+use super::{known, when};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{short, table};
@@ -36,7 +35,7 @@ pub(crate) enum Delivery {
         #[arg(long, value_parser = status())]
         status: Option<DeliveryStatus>,
         /// Those accepted since then: a time such as 2026-05-01T12:00:00Z, or an age such as 2h.
-        #[arg(long, value_parser = since)]
+        #[arg(long, value_parser = when::at, allow_hyphen_values = true)]
         since: Option<DateTime<Utc>>,
         /// Start behind this one, as the listing before names it.
         #[arg(long, value_name = "CURSOR", value_parser = cursor::parse)]
@@ -69,20 +68,6 @@ pub(crate) enum Delivery {
 fn status() -> impl TypedValueParser<Value = DeliveryStatus> {
     PossibleValuesParser::new(DeliveryStatus::ALL.map(DeliveryStatus::as_str))
         .try_map(|name| name.parse())
-}
-
-/// A time, or an age.
-pub(super) fn since(text: &str) -> Result<DateTime<Utc>, String> {
-    if let Ok(at) = DateTime::parse_from_rfc3339(text) {
-        return Ok(at.to_utc());
-    }
-    let age = input::duration(text)
-        .map_err(|_| "give a time such as 2026-05-01T12:00:00Z, or an age such as 2h".to_owned())?;
-    chrono::TimeDelta::from_std(age)
-        .ok()
-        .and_then(|age| clock::now().checked_sub_signed(age))
-        .filter(|at| *at >= DateTime::UNIX_EPOCH)
-        .ok_or_else(|| "that is too long ago".to_owned())
 }
 
 #[derive(Debug, Serialize)]
@@ -139,7 +124,10 @@ impl Delivery {
 }
 
 async fn list(context: &Context, listing: &Listing, limit: u32) -> Result<(), Failure> {
-    let page = delivery::list(&context.store().await?, listing, limit)
+    when::inside(listing.since, None)?;
+    let store = context.store().await?;
+    known::all(&store, listing.consumer.as_ref(), listing.endpoint, None).await?;
+    let page = delivery::list(&store, listing, limit)
         .await
         .map_err(|error| match error {
             manage::Error::Store(error) if error.is_timeout() => Failure::new(
@@ -187,23 +175,4 @@ async fn list(context: &Context, listing: &Listing, limit: u32) -> Result<(), Fa
         (next, _) => context.output.more(next.as_deref()),
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn since_takes_a_time_or_an_age() {
-        assert_eq!(
-            since("2026-05-01T12:00:00+02:00").unwrap().to_rfc3339(),
-            "2026-05-01T10:00:00+00:00"
-        );
-        let then = since("2h").unwrap();
-        let ago = clock::now() - then;
-        assert!((7200..7260).contains(&ago.num_seconds()), "{ago}");
-        for wrong in ["yesterday", "9999999days", "900000000years"] {
-            assert!(since(wrong).is_err(), "{wrong}");
-        }
-    }
 }

@@ -17,8 +17,7 @@ use hooklane_store::Store;
 use hooklane_store::dead_letter::{Filter, Listed, Order, Place};
 use serde::Serialize;
 
-use super::delivery::since;
-use super::serve;
+use super::{known, serve, when};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::{short, table};
@@ -84,10 +83,10 @@ pub(crate) struct Which {
     #[arg(long)]
     reason: Option<ReasonName>,
     /// Those that failed since then: a time such as 2026-05-01T12:00:00Z, or an age such as 2h.
-    #[arg(long, value_parser = since)]
+    #[arg(long, value_parser = when::at, allow_hyphen_values = true)]
     since: Option<DateTime<Utc>>,
     /// Those that failed until then.
-    #[arg(long, value_parser = since)]
+    #[arg(long, value_parser = when::at, allow_hyphen_values = true)]
     until: Option<DateTime<Utc>>,
 }
 
@@ -131,8 +130,9 @@ impl ReasonName {
 }
 
 impl Which {
-    fn filter(self, message: Option<MessageId>) -> Filter {
-        Filter {
+    fn filter(self, message: Option<MessageId>) -> Result<Filter, Failure> {
+        when::inside(self.since, self.until)?;
+        Ok(Filter {
             message,
             consumer: self.consumer,
             endpoint: self.endpoint,
@@ -140,7 +140,7 @@ impl Which {
             reason: self.reason.map(|reason| reason.as_str().to_owned()),
             since: self.since,
             until: self.until,
-        }
+        })
     }
 }
 
@@ -153,7 +153,7 @@ impl Act {
             all,
             dry_run,
         } = self;
-        let filter = which.filter(message);
+        let filter = which.filter(message)?;
         if !all && filter == Filter::default() {
             return Err(Failure::usage(
                 "name a message, narrow what is meant (see --help), or give --all",
@@ -182,7 +182,7 @@ impl Dlq {
                 which,
                 after,
                 limit,
-            } => list(context, &which.filter(None), after, limit).await,
+            } => list(context, &which.filter(None)?, after, limit).await,
             Self::Show { message, endpoint } => show(context, message, endpoint).await,
             Self::Replay(args) => {
                 let (filter, dry_run) = args.filter()?;
@@ -196,9 +196,15 @@ impl Dlq {
                 which,
                 output,
                 force,
-            } => export::run(context, &which.filter(None), output, force).await,
+            } => export::run(context, &which.filter(None)?, output, force).await,
         }
     }
+}
+
+/// Refuses a filter by what is not there.
+async fn known(store: &Store, filter: &Filter) -> Result<(), Failure> {
+    let (consumer, event_type) = (filter.consumer.as_ref(), filter.event_type.as_ref());
+    known::all(store, consumer, filter.endpoint, event_type).await
 }
 
 async fn list(
@@ -208,6 +214,7 @@ async fn list(
     limit: u32,
 ) -> Result<(), Failure> {
     let store = context.store().await?;
+    known(&store, filter).await?;
     let page = store
         .dead_letters(filter, Order::NewestFirst, after, limit)
         .await?;

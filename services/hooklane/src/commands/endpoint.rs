@@ -183,12 +183,12 @@ impl Endpoint {
             Self::Pause { id } => {
                 let store = context.store().await?;
                 let changed = endpoint::pause(&store, id).await?;
-                settle(context, &store, changed, "skipping").await
+                settle(context, &store, changed, Stop::Pause).await
             }
             Self::Delete { id } => {
                 let store = context.store().await?;
                 let changed = endpoint::delete(&store, id).await?;
-                settle(context, &store, changed, "cancelling").await
+                settle(context, &store, changed, Stop::Delete).await
             }
             Self::Resume { id } => {
                 let changed = endpoint::resume(&context.store().await?, id).await?;
@@ -196,11 +196,11 @@ impl Endpoint {
                 context.output.print(&view, || view.human())
             }
             Self::Recover { id, when, start } => {
-                let (endpoint, span) = (id, when.span());
+                let (endpoint, span) = (id, when.span()?);
                 start.run(context, Work::Recover { endpoint, span }).await
             }
             Self::ReplayMissing { id, when, start } => {
-                let (endpoint, span) = (id, when.span());
+                let (endpoint, span) = (id, when.span()?);
                 let work = Work::ReplayMissing { endpoint, span };
                 start.run(context, work).await
             }
@@ -332,13 +332,24 @@ async fn list(context: &Context, listing: &Listing, limit: u32) -> Result<(), Fa
     Ok(())
 }
 
+/// How an endpoint was stopped.
+#[derive(Debug, Clone, Copy)]
+enum Stop {
+    Pause,
+    Delete,
+}
+
 /// Settles what is open for an endpoint that was stopped, however much it is.
 async fn settle(
     context: &Context,
     store: &hooklane_store::Store,
     changed: endpoint::Changed,
-    doing: &'static str,
+    stop: Stop,
 ) -> Result<(), Failure> {
+    let doing = match stop {
+        Stop::Pause => "skipping",
+        Stop::Delete => "cancelling",
+    };
     let bar = progress::bar(doing, None, context.output.json);
     let mut pass = Settle::new(changed.endpoint.id);
     let mut settled = 0;
@@ -354,7 +365,13 @@ async fn settle(
     };
     context.output.print(&answer, || {
         let mut text = answer.endpoint.human();
-        text.push_str(&format!("\n{settled} open deliveries settled ({doing})"));
+        text.push_str(&match stop {
+            Stop::Pause => format!(
+                "\n{settled} deliveries that waited in the ledger are skipped; what is in the broker \
+                 is not among them: its lane skips it as it comes"
+            ),
+            Stop::Delete => format!("\n{settled} open deliveries are cancelled"),
+        });
         text
     })
 }

@@ -63,7 +63,12 @@ impl Task {
                 after,
                 limit,
             } => {
-                let page = task::list(&store, &Listing { status, after }, limit).await?;
+                let listing = Listing {
+                    status,
+                    after,
+                    ..Listing::default()
+                };
+                let page = task::list(&store, &listing, limit).await?;
                 print_list(context, page)
             }
             Self::Show { id } => print(context, task::show(&store, id).await?),

@@ -59,7 +59,8 @@ mod tests {
             "2026-05-01T10:00:00+00:00"
         );
         for age in ["2h", "-2h"] {
-            let ago = clock::now() - at(age).unwrap();
+            let then = at(age).unwrap();
+            let ago = clock::now() - then;
             assert!((7200..7260).contains(&ago.num_seconds()), "{age}: {ago}");
         }
         for wrong in ["yesterday", "--2h", "-", "9999999days", "900000000years"] {

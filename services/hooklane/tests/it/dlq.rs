@@ -2,6 +2,8 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
+use chrono::TimeDelta;
+use hooklane_core::clock;
 use hooklane_testkit::wait::until;
 use hooklane_testkit::{Receiver, Reply};
 use serde_json::{Value, json};
@@ -193,20 +195,95 @@ async fn a_replay_that_cannot_be_is_refused_with_the_reason() {
     }
     bench.ok(&["endpoint", "pause", &endpoint]);
     let text = bench.fails(65, "conflict", &["dlq", "replay", &id]);
-    assert!(text.contains("paused") && text.contains("resume"), "{text}");
-    let all = bench.json(&["dlq", "replay", "--all"]);
+    assert!(text.contains("paused"), "{text}");
+    let fix = format!("hooklane endpoint resume {endpoint}");
+    assert!(text.contains(&fix), "{text}");
+    let refused = bench.run(&["--json", "dlq", "replay", "--all"]);
+    assert_eq!(
+        (refused.code, &refused.error()["code"]),
+        (65, &json!("conflict"))
+    );
+    let all: Value = serde_json::from_str(&refused.stdout).unwrap();
     assert_eq!(
         (&all["replayed"], &all["refused"]),
         (&json!(0), &json!({"paused": 1}))
     );
     assert_eq!(all["refusals"][0]["message"], id.as_str());
+    // To count is what a dry run is for.
+    let would = bench.json(&["dlq", "replay", "--all", "--dry-run"]);
+    assert_eq!(would["refused"], json!({"paused": 1}));
     bench.ok(&["endpoint", "resume", &endpoint]);
 
-    bench.set("HOOKLANE__RECORDER__RETENTION_DAYS", "3");
-    bench.set("HOOKLANE__RETRY__DEADLINE", "20d");
+    let old = clock::now() - TimeDelta::days(20);
+    bench.store().await.ensure_days([old]).await.unwrap();
+    for table in ["messages", "deliveries"] {
+        let age =
+            format!("UPDATE hooklane.{table} SET accepted_at = accepted_at - interval '20 days'");
+        bench.database().psql(&age).await.unwrap();
+    }
+    bench.set("HOOKLANE__RECORDER__RETENTION_DAYS", "20");
     let text = bench.fails(65, "conflict", &["dlq", "replay", &id]);
     assert!(text.contains("expire"), "{text}");
-    bench.unset("HOOKLANE__RETRY__DEADLINE");
+    bench.unset("HOOKLANE__RECORDER__RETENTION_DAYS");
     assert_eq!(bench.json(&["dlq", "replay", &id])["replayed"], 1);
     bench.fails(65, "not_found", &["dlq", "replay", &id]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_part_that_is_refused_is_counted_and_the_rest_is_replayed() {
+    let mut bench = Bench::ledger().await;
+    without_broker(&mut bench);
+    let endpoint = bench.endpoint();
+    bench.ok(&["endpoint", "add", "acme", "https://example.com/second"]);
+    accept(&bench, Some("one")).await;
+    fail(&bench, "one", "exhausted").await;
+    bench.ok(&["endpoint", "pause", &endpoint]);
+    let replayed = bench.json(&["dlq", "replay", "--all"]);
+    assert_eq!(
+        (&replayed["replayed"], &replayed["refused"]),
+        (&json!(1), &json!({"paused": 1}))
+    );
+    let left = bench.run(&["dlq", "replay", "--all", "--dry-run"]);
+    let fix = format!("hooklane endpoint resume {endpoint}");
+    assert!(left.stdout.contains(&fix), "{left:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slip_of_the_hand_is_told_from_a_search_that_finds_nothing() {
+    let mut bench = Bench::ledger().await;
+    without_broker(&mut bench);
+    let endpoint = bench.endpoint();
+    let nobody = "ep_00000000-0000-7000-8000-000000000009";
+    let lists = [&["dlq", "list"][..], &["delivery", "list"]];
+    let acts = [
+        &["dlq", "replay"][..],
+        &["dlq", "discard"],
+        &["dlq", "export"],
+    ];
+    for command in lists.iter().chain(&acts) {
+        for unknown in [["--consumer", "acne"], ["--endpoint", nobody]] {
+            let text = bench.fails(65, "not_found", &[*command, &unknown[..]].concat());
+            assert!(text.contains(unknown[1]), "{text}");
+        }
+        let to_come = ["--since", "2999-01-01T00:00:00Z"];
+        bench.fails(64, "usage", &[*command, &to_come[..]].concat());
+        bench.ok(&[*command, &["--endpoint", &endpoint, "--since", "-1h"][..]].concat());
+    }
+    for command in acts.iter().chain(&lists[..1]) {
+        let typo = ["--event-type", "invoice.payed"];
+        bench.fails(65, "not_found", &[*command, &typo[..]].concat());
+        let backwards = ["--since", "1h", "--until", "2h"];
+        let text = bench.fails(64, "usage", &[*command, &backwards[..]].concat());
+        assert!(text.contains("nothing is in between"), "{text}");
+    }
+    // Where there is nothing to remove from the stream, nobody misses it.
+    let nothing = bench.run(&["dlq", "replay", "--all"]);
+    assert_eq!(
+        (
+            nothing.code,
+            nothing.stdout.as_str(),
+            nothing.stderr.as_str()
+        ),
+        (0, "0 replayed\n", "")
+    );
 }

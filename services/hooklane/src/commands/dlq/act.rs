@@ -6,12 +6,13 @@
 use std::collections::BTreeMap;
 
 use hooklane_core::error::ErrorCode;
+use hooklane_proto::id::EndpointId;
 use hooklane_store::Store;
 use hooklane_store::dead_letter::{Filed, Filter, Order, Refusal, Series, Terms};
 use serde::Serialize;
 
-use super::none_of;
 use super::stream::Letters;
+use super::{known, none_of};
 use crate::config::Section;
 use crate::context::Context;
 use crate::failure::Failure;
@@ -49,8 +50,22 @@ struct Refused {
     message: String,
     endpoint: String,
     reason: &'static str,
-    #[serde(skip)]
-    why: Refusal,
+}
+
+/// Those that were refused for one reason.
+#[derive(Debug, Clone, Copy, Default)]
+struct Alike {
+    count: u64,
+    /// The endpoint of all of them, where they have one.
+    endpoint: Option<EndpointId>,
+}
+
+impl Alike {
+    fn add(&mut self, endpoint: EndpointId) {
+        let same = self.count == 0 || self.endpoint == Some(endpoint);
+        self.endpoint = same.then_some(endpoint);
+        self.count += 1;
+    }
 }
 
 pub(super) async fn run(
@@ -65,23 +80,20 @@ pub(super) async fn run(
         Section::Retry,
         Section::Recorder,
     ])?;
-    let store = Store::connect(&config.database).await?;
+    let store = context.connect(&config).await?;
+    known(&store, &filter).await?;
     let terms = config.terms();
     // What fails from now on is the next run's, or a delivery that fails at once would never end.
     let now = store.time().await?;
     filter.until = Some(filter.until.map_or(now, |until| until.min(now)));
-    let letters = if dry_run {
-        None
-    } else {
-        Some(Letters::open(context, &config).await)
-    };
+    let mut letters = Letters::new(context, &config);
     let doing = match action {
         Action::Replay => "replaying",
         Action::Discard => "discarding",
     };
     let bar = progress::bar(doing, None, context.output.json);
     let (mut done, mut removed, mut found) = (0_u64, 0_u64, 0_u64);
-    let mut refused = BTreeMap::new();
+    let mut refused: BTreeMap<Refusal, Alike> = BTreeMap::new();
     let mut refusals = Vec::new();
     let mut after = None;
     loop {
@@ -92,17 +104,16 @@ pub(super) async fn run(
         found += series.len() as u64;
         let step = step(&store, &series, action, dry_run, terms).await?;
         done += step.done;
-        if let Some(letters) = &letters {
+        if !dry_run {
             removed += letters.remove(step.gone).await;
         }
         for (series, why) in step.refused {
-            *refused.entry(why.as_str()).or_insert(0) += 1;
+            refused.entry(why).or_default().add(series.key.endpoint);
             if refusals.len() < NAMED {
                 refusals.push(Refused {
                     message: series.key.message.to_string(),
                     endpoint: series.key.endpoint.to_string(),
                     reason: why.as_str(),
-                    why,
                 });
             }
         }
@@ -116,22 +127,28 @@ pub(super) async fn run(
     if found == 0 && filter.message.is_some() {
         return Err(none_of(&filter));
     }
-    if let (Some(_), 0, [first, ..]) = (filter.message, done, refusals.as_slice()) {
-        let text = format!("{} is not replayed: {}", first.message, first.why);
-        return Err(Failure::new(ErrorCode::Conflict, text));
-    }
     let of = |this: Action| (action == this).then_some(done);
+    let counts = refused.iter().map(|(why, of)| (why.as_str(), of.count));
     let answer = Answer {
         dry_run,
         replayed: of(Action::Replay),
         discarded: of(Action::Discard),
-        refused,
+        refused: counts.collect(),
         refusals,
         removed,
     };
     context
         .output
-        .print(&answer, || human(&answer, action, done))
+        .print(&answer, || human(&answer, &refused, action, done))?;
+    if dry_run || done > 0 || refused.is_empty() {
+        return Ok(());
+    }
+    let told = refused.iter().map(|(why, of)| why.told(of.endpoint));
+    let told: Vec<String> = told.collect();
+    Err(Failure::new(
+        ErrorCode::Conflict,
+        format!("nothing is delivered again: {}", told.join("; or ")),
+    ))
 }
 
 /// What one page came to.
@@ -179,18 +196,17 @@ async fn step(
     Ok(step)
 }
 
-fn human(answer: &Answer, action: Action, done: u64) -> String {
+fn human(answer: &Answer, refused: &BTreeMap<Refusal, Alike>, action: Action, done: u64) -> String {
     let mut text = match (action, answer.dry_run) {
         (Action::Replay, false) => format!("{done} replayed"),
         (Action::Replay, true) => format!("{done} would be replayed"),
         (Action::Discard, false) => format!("{done} discarded"),
         (Action::Discard, true) => format!("{done} would be discarded"),
     };
-    for (reason, count) in &answer.refused {
-        let why = Refusal::ALL.into_iter().find(|why| why.as_str() == *reason);
-        let why = why.map_or_else(String::new, |why| why.to_string());
-        text.push_str(&format!("\n{count} refused ({reason}): {why}"));
-        let named = answer.refusals.iter().filter(|r| r.reason == *reason);
+    for (why, alike) in refused {
+        let (reason, told) = (why.as_str(), why.told(alike.endpoint));
+        text.push_str(&format!("\n{} refused ({reason}): {told}", alike.count));
+        let named = answer.refusals.iter().filter(|r| r.reason == reason);
         for refused in named {
             text.push_str(&format!("\n  {} to {}", refused.message, refused.endpoint));
         }

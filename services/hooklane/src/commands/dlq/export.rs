@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use hooklane_store::dead_letter::{Filter, Listed, Order};
 use serde::Serialize;
 
-use super::whole;
+use super::{known, whole};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output;
@@ -33,6 +33,7 @@ pub(super) async fn run(
 ) -> Result<(), Failure> {
     let mut file = to.map(|path| Pending::create(path, force)).transpose()?;
     let store = context.store().await?;
+    known(&store, filter).await?;
     let bar = progress::bar("exporting", None, context.output.json);
     let mut exported = 0;
     let mut after = None;

@@ -1,6 +1,6 @@
 //! The way to the stream `DLQ`, from which goes what is no dead letter any more.
 //!
-//! A command does its work without it too.
+//! A command does its work without it too, and goes there only once there is something to remove.
 
 use std::time::Duration;
 
@@ -14,28 +14,42 @@ use crate::context::Context;
 /// How long the broker is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The stream, where it can be reached.
-pub(super) struct Letters(Option<Client>);
+/// The stream, as far as it can be reached.
+pub(super) struct Letters<'a> {
+    context: &'a Context,
+    nats: hooklane_nats::Config,
+    way: Way,
+}
 
-impl Letters {
-    /// Connects, without insisting.
-    pub(super) async fn open(context: &Context, config: &Config) -> Self {
+/// How far the way is known.
+enum Way {
+    Untried,
+    Open(Client),
+    Closed,
+}
+
+impl<'a> Letters<'a> {
+    /// Connects nowhere yet.
+    pub(super) fn new(context: &'a Context, config: &Config) -> Self {
         let mut nats = config.nats.clone();
         nats.connect_timeout = nats.connect_timeout.min(PATIENCE);
-        match Client::connect(&nats).await {
-            Ok(client) => Self(Some(client)),
-            Err(error) => {
-                context.output.note(&format!(
-                    "the dead letters stay in the stream DLQ until they are too old there: {error}"
-                ));
-                Self(None)
-            }
+        Self {
+            context,
+            nats,
+            way: Way::Untried,
         }
     }
 
-    /// Removes what stands there; answers how much did.
-    pub(super) async fn remove(&self, gone: Vec<(Series, Filed)>) -> u64 {
-        let Some(client) = &self.0 else {
+    /// Removes what stands there; answers how much did. Where the broker can't be reached that is
+    /// said once, and not tried again.
+    pub(super) async fn remove(&mut self, gone: Vec<(Series, Filed)>) -> u64 {
+        if gone.is_empty() {
+            return 0;
+        }
+        if matches!(self.way, Way::Untried) {
+            self.way = self.connect().await;
+        }
+        let Way::Open(client) = &self.way else {
             return 0;
         };
         let gone = gone.into_iter().map(|(series, filed)| Letter {
@@ -44,5 +58,17 @@ impl Letters {
             sequence: filed.sequence,
         });
         letters::remove(client, gone).await
+    }
+
+    async fn connect(&self) -> Way {
+        match Client::connect(&self.nats).await {
+            Ok(client) => Way::Open(client),
+            Err(error) => {
+                self.context.output.note(&format!(
+                    "the dead letters stay in the stream DLQ until they are too old there: {error}"
+                ));
+                Way::Closed
+            }
+        }
     }
 }

@@ -2,12 +2,11 @@
 
 use chrono::{DateTime, Utc};
 use clap::Args;
-use hooklane_store::Store;
 use hooklane_store::task::{self, Span, Work};
 
 use super::view::{Count, View};
 use super::watch;
-use crate::commands::delivery::since;
+use crate::commands::when;
 use crate::config::Section;
 use crate::context::Context;
 use crate::failure::Failure;
@@ -27,20 +26,21 @@ pub(crate) struct Start {
 #[derive(Debug, Args)]
 pub(crate) struct When {
     /// From then on: a time such as 2026-05-01T12:00:00Z, or an age such as 2h.
-    #[arg(long, value_parser = since)]
+    #[arg(long, value_parser = when::at, allow_hyphen_values = true)]
     since: DateTime<Utc>,
     /// Until then. [default: now]
-    #[arg(long, value_parser = since)]
+    #[arg(long, value_parser = when::at, allow_hyphen_values = true)]
     until: Option<DateTime<Utc>>,
 }
 
 impl When {
     /// As tasks have it.
-    pub(in crate::commands) fn span(&self) -> Span {
-        Span {
+    pub(in crate::commands) fn span(&self) -> Result<Span, Failure> {
+        when::inside(Some(self.since), self.until)?;
+        Ok(Span {
             since: self.since,
             until: self.until,
-        }
+        })
     }
 }
 
@@ -52,7 +52,7 @@ impl Start {
         work: Work,
     ) -> Result<(), Failure> {
         let config = context.config(&[Section::Database, Section::Retry, Section::Recorder])?;
-        let store = Store::connect(&config.database).await?;
+        let store = context.connect(&config).await?;
         if self.dry_run {
             let count = Count::of(&work, task::count(&store, &work, config.terms()).await?);
             return context.output.print(&count, || count.human());

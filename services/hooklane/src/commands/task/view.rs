@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use hooklane_proto::id::EndpointId;
 use hooklane_store::task::{Counted, Refused, Task, Work};
 use serde::Serialize;
 
@@ -22,6 +23,8 @@ pub(super) struct View {
     total: Option<u64>,
     found: u64,
     due: u64,
+    /// Null until it is done, and where `total` is.
+    moved_on: Option<u64>,
     /// How many were refused, by reason.
     refused: BTreeMap<&'static str, u64>,
     error: Option<String>,
@@ -30,6 +33,8 @@ pub(super) struct View {
     ended_at: Option<String>,
     #[serde(skip)]
     why: Refused,
+    #[serde(skip)]
+    about: Option<EndpointId>,
 }
 
 /// A page of tasks.
@@ -49,10 +54,13 @@ pub(super) struct Count {
     refused: BTreeMap<&'static str, u64>,
     #[serde(skip)]
     why: Refused,
+    #[serde(skip)]
+    about: Option<EndpointId>,
 }
 
 impl From<Task> for View {
     fn from(task: Task) -> Self {
+        let moved_on = task.moved_on();
         let Task {
             id,
             work,
@@ -80,12 +88,14 @@ impl From<Task> for View {
             total,
             found,
             due,
+            moved_on,
             refused: by_name(&refused),
             error,
             created_at: time(created_at),
             started_at: started_at.map(time),
             ended_at: ended_at.map(time),
             why: refused,
+            about: work.endpoint(),
         }
     }
 }
@@ -109,7 +119,13 @@ impl View {
             ("ended", or_dash(self.ended_at.clone())),
             ("error", given(&self.error)),
         ]);
-        text.push_str(&reasons(&self.why));
+        text.push_str(&reasons(&self.why, self.about));
+        if let Some(count) = self.moved_on.filter(|count| *count > 0) {
+            text.push_str(&format!(
+                "\n{count} moved on meanwhile: they were there when it began, and were driven before \
+                 it came to them, as by another task or replay"
+            ));
+        }
         text
     }
 }
@@ -128,12 +144,13 @@ impl Count {
             due,
             refused: by_name(&refused),
             why: refused,
+            about: work.endpoint(),
         }
     }
 
     pub(super) fn human(&self) -> String {
         let text = format!("{} of {} would be delivered again", self.due, self.found);
-        text + &reasons(&self.why)
+        text + &reasons(&self.why, self.about)
     }
 }
 
@@ -151,9 +168,13 @@ fn by_name(refused: &Refused) -> BTreeMap<&'static str, u64> {
 }
 
 /// A line for each reason.
-fn reasons(refused: &Refused) -> String {
-    let lines = refused
-        .iter()
-        .map(|(why, count)| format!("\n{count} refused ({}): {why}", why.as_str()));
+fn reasons(refused: &Refused, endpoint: Option<EndpointId>) -> String {
+    let lines = refused.iter().map(|(why, count)| {
+        format!(
+            "\n{count} refused ({}): {}",
+            why.as_str(),
+            why.told(endpoint)
+        )
+    });
     lines.collect()
 }

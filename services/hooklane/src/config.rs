@@ -27,6 +27,8 @@ pub(crate) const WELL_KNOWN: &[(&str, &str)] = &[
     ("OTEL_SERVICE_NAME", "telemetry.service_name"),
 ];
 
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// Everything that can be set.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -73,7 +75,7 @@ pub(crate) struct Endpoints {
 impl Default for Endpoints {
     fn default() -> Self {
         Self {
-            rotation_grace: Duration::from_secs(24 * 60 * 60),
+            rotation_grace: DAY,
             health: health::Settings::default(),
         }
     }
@@ -146,6 +148,28 @@ impl Config {
     pub(crate) fn validate(&self, sections: &[Section], faults: &mut Faults) {
         for section in sections {
             match section {
+    /// A series that lasts longer than its day is kept holds the day, and what fails at the deadline
+    /// is gone before anybody has looked at it.
+    fn outlives_a_series(&self, faults: &mut Faults) {
+        if faults.concerns("retry.deadline") {
+            return;
+        }
+        let deadline = self.retry.deadline;
+        let least = deadline.as_secs().div_ceil(DAY.as_secs()) + 1;
+        let days = self.recorder.retention_days;
+        if u64::from(days) < least {
+            faults.add(
+                "recorder.retention_days",
+                format!(
+                    "is {days}, and retry.deadline is {}: a delivery has to be kept for a day longer \
+                     than its attempts may last",
+                    humantime::format_duration(deadline)
+                ),
+                format!("set it to {least} or more, or make retry.deadline shorter"),
+            );
+        }
+    }
+
                 Section::Database => faults.within("database", |f| self.database.validate(f)),
                 Section::Nats => faults.within("nats", |f| {
                     for problem in self.nats.check() {
@@ -189,7 +213,10 @@ impl Config {
                 Section::Telemetry => faults.within("telemetry", |f| self.telemetry.validate(f)),
                 Section::Relay => faults.within("relay", |f| self.relay.validate(f)),
                 Section::Dispatcher => faults.within("dispatcher", |f| self.dispatcher.validate(f)),
-                Section::Recorder => faults.within("recorder", |f| self.recorder.validate(f)),
+                Section::Recorder => {
+                    faults.within("recorder", |f| self.recorder.validate(f));
+                    self.outlives_a_series(faults);
+                }
                 Section::Scheduler => faults.within("scheduler", |f| self.scheduler.validate(f)),
                 Section::Dlq => faults.within("dlq", |f| self.dlq.validate(f)),
             }
@@ -228,6 +255,27 @@ mod tests {
         let mut faults = Faults::new();
         Config::default().validate(&Section::ALL, &mut faults);
         let keys: Vec<_> = faults.found().iter().map(|f| f.key.as_str()).collect();
+    #[test]
+    fn what_is_kept_outlives_a_series_by_a_day() {
+        let fault = |days: u32, hours: u64| {
+            let mut config = Config::default();
+            config.recorder.retention_days = days;
+            config.retry.deadline = Duration::from_secs(hours * 3600);
+            let mut faults = Faults::new();
+            config.validate(&[Section::Recorder], &mut faults);
+            faults.found().first().map(|fault| fault.to_string())
+        };
+        assert_eq!(fault(3, 48), None);
+        assert_eq!(fault(6, 120), None);
+        let told = fault(3, 120).unwrap();
+        assert!(told.starts_with("recorder.retention_days is 3"), "{told}");
+        assert!(
+            told.contains("5days") && told.contains("set it to 6"),
+            "{told}"
+        );
+        assert!(fault(3, 49).is_some());
+    }
+
         assert_eq!(keys, ["database.url", "secrets.master_keys"]);
     }
 }

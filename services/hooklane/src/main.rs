@@ -13,6 +13,7 @@ mod output;
 mod progress;
 mod run;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -63,10 +64,12 @@ fn unparsed(error: &clap::Error) -> ExitCode {
         return Failure::unparsed(error).report(true);
     }
     // Nothing is to be done about a terminal that is gone.
-    let _ = error.print();
     if asked {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(ErrorCode::Usage.exit_code())
+        let _ = error.print();
+        return ExitCode::SUCCESS;
     }
+    // It quotes the command line, in which there may be anything.
+    let text = output::visible(&error.render().to_string());
+    let _ = write!(std::io::stderr().lock(), "{text}");
+    ExitCode::from(ErrorCode::Usage.exit_code())
 }

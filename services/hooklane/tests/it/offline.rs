@@ -208,3 +208,17 @@ fn bad_usage_exits_with_64_and_help_with_0() {
         assert_eq!(bench.run(args).code, 0, "{args:?}");
     }
 }
+
+#[test]
+fn what_a_usage_error_quotes_does_nothing_to_a_terminal() {
+    let bench = Bench::bare();
+    for hostile in ["ep_\u{9b}2J\u{7}", "\u{1b}]0;owned\u{7}\u{202e}"] {
+        for args in [["endpoint", "show", hostile], ["endpoint", hostile, "x"]] {
+            let answer = bench.run(&args);
+            assert_eq!(answer.code, 64, "{answer:?}");
+            let acts = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+            assert!(!answer.stderr.contains(acts), "{answer:?}");
+            assert!(answer.stderr.starts_with("error: "), "{answer:?}");
+        }
+    }
+}

@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 use tokio::process::Command;
 
 use crate::process::{self, cargo, program, succeeds};
-use crate::{faults, fences, sqlx, suite};
+use crate::{api_fuzz, faults, fences, sqlx, suite};
 
 #[derive(Debug)]
 enum Outcome {
@@ -93,6 +93,7 @@ pub(crate) async fn run() -> Result<()> {
     gate.step("compose file", compose()).await;
     gate.step("tests", check(suite::run(&suite::Args::default())))
         .await;
+    gate.step("api fuzzing", api_fuzz()).await;
     gate.step("faults", check(faults::run(&faults::GATE))).await;
     println!("{}", gate.summary());
     let failed = gate.failed();
@@ -100,6 +101,13 @@ pub(crate) async fn run() -> Result<()> {
         bail!("failed: {}", failed.join("; "));
     }
     Ok(())
+}
+
+async fn api_fuzz() -> Result<Outcome> {
+    match api_fuzz::installed().await {
+        Ok(program) => check(api_fuzz::run_with(&program, &api_fuzz::Args::default())).await,
+        Err(error) => Ok(Outcome::NotAvailable(format!("{error:#}"))),
+    }
 }
 
 async fn check(work: impl Future<Output = Result<()>>) -> Result<Outcome> {

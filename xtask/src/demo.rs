@@ -13,10 +13,9 @@ use hooklane_testkit::receiver::Reply;
 use serde_json::{Value, json};
 
 use self::customer::Customer;
-use self::system::System;
+use crate::system::System;
 
 mod customer;
-mod system;
 mod wipe;
 
 /// From a commit to the last attempt, with the retries of the failing endpoint; generous, since

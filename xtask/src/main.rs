@@ -16,6 +16,7 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 
+mod api_fuzz;
 mod ci;
 mod demo;
 mod environment;
@@ -24,6 +25,7 @@ mod fences;
 mod process;
 mod sqlx;
 mod suite;
+mod system;
 
 /// As a shell reports a program ended by Ctrl-C.
 const INTERRUPTED: u8 = 130;
@@ -47,6 +49,8 @@ enum Task {
     Test(suite::Args),
     /// Break a whole Hooklane under load in every way, and audit that nothing is lost.
     Faults(faults::Args),
+    /// Hold the REST API against its own OpenAPI document with generated requests (schemathesis).
+    ApiFuzz(api_fuzz::Args),
     /// Run the whole gate: formatting, lints, docs, fences, SQL data, licences, tests, faults.
     Ci,
     /// Write the query data in `.sqlx` from the queries and the migrations.
@@ -65,6 +69,7 @@ async fn run(task: Task) -> Result<()> {
         Task::Demo(args) => demo::run(&args).await,
         Task::Test(args) => suite::run(&args).await,
         Task::Faults(args) => faults::run(&args).await,
+        Task::ApiFuzz(args) => api_fuzz::run(&args).await,
         Task::Ci => ci::run().await,
         Task::SqlxPrepare { check: false } => sqlx::prepare().await,
         Task::SqlxPrepare { check: true } => sqlx::check().await,

@@ -93,7 +93,12 @@ async fn generate() -> Result<Data> {
         .env("DATABASE_URL", &database.url);
     process::run(cargo).await?;
     drop(stale);
-    read(out.path())
+    let fresh = read(out.path())?;
+    ensure!(
+        !fresh.is_empty(),
+        "no query was compiled: another build of the store was under way and came first; run this again"
+    );
+    Ok(fresh)
 }
 
 fn migrations() -> Result<Vec<PathBuf>> {

@@ -45,7 +45,8 @@ pub(super) fn text(database_url: &str, nats_url: &str, tuning: &Tuning) -> Strin
          secrets.master_keys = [{{ id = \"{id}\", key = \"{key}\" }}]\n\
          addresses.allow_http = true\n\
          addresses.allow_cidrs = [\"127.0.0.0/8\"]\n\
-         health.enabled = false\n"
+         health.enabled = false\n\
+         api.enabled = false\n"
     );
     for line in &tuning.lines {
         // Writing to a String can't fail.

@@ -31,6 +31,26 @@ pub enum ErrorCode {
     PreconditionFailed,
     /// A limit is reached.
     LimitExceeded,
+    /// Nobody said who asks, or the key is not valid.
+    Unauthenticated,
+    /// The key does not allow it.
+    Forbidden,
+    /// The address exists, but not with this method.
+    MethodNotAllowed,
+    /// The request came too slowly.
+    RequestTimeout,
+    /// The body, or a payload in it, is too large.
+    PayloadTooLarge,
+    /// The body is of a kind that is not read here.
+    UnsupportedMediaType,
+    /// It can be read, and what it asks for can't be done.
+    Unprocessable,
+    /// No event type has this name.
+    UnknownEventType,
+    /// A payload does not fit its event type's schema.
+    SchemaMismatch,
+    /// More is asked for than is taken at a time: later it is.
+    Busy,
     /// A signature does not verify.
     BadSignature,
     /// PostgreSQL does not answer.
@@ -45,7 +65,7 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// Every code.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 26] = [
         Self::Usage,
         Self::Config,
         Self::WrongMasterKey,
@@ -57,6 +77,16 @@ impl ErrorCode {
         Self::Conflict,
         Self::PreconditionFailed,
         Self::LimitExceeded,
+        Self::Unauthenticated,
+        Self::Forbidden,
+        Self::MethodNotAllowed,
+        Self::RequestTimeout,
+        Self::PayloadTooLarge,
+        Self::UnsupportedMediaType,
+        Self::Unprocessable,
+        Self::UnknownEventType,
+        Self::SchemaMismatch,
+        Self::Busy,
         Self::BadSignature,
         Self::PostgresUnavailable,
         Self::SchemaOutdated,
@@ -79,6 +109,16 @@ impl ErrorCode {
             Self::Conflict => "conflict",
             Self::PreconditionFailed => "precondition_failed",
             Self::LimitExceeded => "limit_exceeded",
+            Self::Unauthenticated => "unauthenticated",
+            Self::Forbidden => "forbidden",
+            Self::MethodNotAllowed => "method_not_allowed",
+            Self::RequestTimeout => "request_timeout",
+            Self::PayloadTooLarge => "payload_too_large",
+            Self::UnsupportedMediaType => "unsupported_media_type",
+            Self::Unprocessable => "unprocessable",
+            Self::UnknownEventType => "unknown_event_type",
+            Self::SchemaMismatch => "schema_mismatch",
+            Self::Busy => "busy",
             Self::BadSignature => "bad_signature",
             Self::PostgresUnavailable => "postgres_unavailable",
             Self::SchemaOutdated => "schema_outdated",
@@ -100,8 +140,20 @@ impl ErrorCode {
             | Self::Conflict
             | Self::PreconditionFailed
             | Self::LimitExceeded
+            | Self::Unauthenticated
+            | Self::Forbidden
+            | Self::MethodNotAllowed
+            | Self::PayloadTooLarge
+            | Self::UnsupportedMediaType
+            | Self::Unprocessable
+            | Self::UnknownEventType
+            | Self::SchemaMismatch
             | Self::BadSignature => 65,
-            Self::PostgresUnavailable | Self::SchemaOutdated | Self::NatsUnavailable => 69,
+            Self::PostgresUnavailable
+            | Self::SchemaOutdated
+            | Self::NatsUnavailable
+            | Self::RequestTimeout
+            | Self::Busy => 69,
             Self::Internal => 70,
         }
     }
@@ -111,10 +163,22 @@ impl ErrorCode {
     pub const fn http_status(self) -> u16 {
         match self {
             Self::Usage | Self::InvalidData => 400,
+            Self::Unauthenticated => 401,
+            Self::Forbidden => 403,
             Self::NotFound => 404,
+            Self::MethodNotAllowed => 405,
+            Self::RequestTimeout => 408,
             Self::Conflict => 409,
             Self::PreconditionFailed => 412,
-            Self::ForbiddenAddress | Self::LimitExceeded | Self::BadSignature => 422,
+            Self::PayloadTooLarge => 413,
+            Self::UnsupportedMediaType => 415,
+            Self::ForbiddenAddress
+            | Self::LimitExceeded
+            | Self::BadSignature
+            | Self::Unprocessable
+            | Self::UnknownEventType
+            | Self::SchemaMismatch => 422,
+            Self::Busy => 429,
             Self::PostgresUnavailable | Self::SchemaOutdated | Self::NatsUnavailable => 503,
             Self::Config
             | Self::WrongMasterKey

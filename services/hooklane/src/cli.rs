@@ -39,6 +39,8 @@ pub(crate) enum Command {
     Record,
     /// Run the scheduler: puts back what is due or was lost.
     Schedule,
+    /// Serve the REST API.
+    Api,
     /// Bring the database's schema up to date.
     Migrate(migrate::Migrate),
     /// Streams and JetStream consumers.

@@ -42,6 +42,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Dispatch => serve::one(&context, serve::Role::Dispatch).await,
         Command::Record => serve::one(&context, serve::Role::Record).await,
         Command::Schedule => serve::one(&context, serve::Role::Schedule).await,
+        Command::Api => serve::one(&context, serve::Role::Api).await,
         Command::Dlq(command) => command.run(&context).await,
         other => Box::pin(once(other, &context)).await,
     }
@@ -72,7 +73,8 @@ async fn once(command: Command, context: &Context) -> Result<(), Failure> {
         | Command::Relay(_)
         | Command::Dispatch
         | Command::Record
-        | Command::Schedule => Err(Failure::internal("a service is not run as a command")),
+        | Command::Schedule
+        | Command::Api => Err(Failure::internal("a service is not run as a command")),
     }
 }
 
@@ -86,6 +88,7 @@ impl Command {
                 | Self::Dispatch
                 | Self::Record
                 | Self::Schedule
+                | Self::Api
                 | Self::Dlq(dlq::Dlq::Run)
         )
     }

@@ -59,6 +59,8 @@ pub(crate) struct Config {
     pub(crate) scheduler: hooklane_scheduler::Config,
     /// Moves dead letters.
     pub(crate) dlq: hooklane_dlq::Config,
+    /// The REST API.
+    pub(crate) api: hooklane_api::Config,
 }
 
 /// Endpoints' defaults.
@@ -115,11 +117,12 @@ pub(crate) enum Section {
     Recorder,
     Scheduler,
     Dlq,
+    Api,
 }
 
 impl Section {
     /// Every section that can be wrong.
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::Database,
         Self::Nats,
         Self::Secrets,
@@ -132,6 +135,7 @@ impl Section {
         Self::Recorder,
         Self::Scheduler,
         Self::Dlq,
+        Self::Api,
     ];
 }
 
@@ -144,10 +148,6 @@ impl Config {
         }
     }
 
-    /// Adds what is wrong with `sections`.
-    pub(crate) fn validate(&self, sections: &[Section], faults: &mut Faults) {
-        for section in sections {
-            match section {
     /// A series that lasts longer than its day is kept holds the day, and what fails at the deadline
     /// is gone before anybody has looked at it.
     fn outlives_a_series(&self, faults: &mut Faults) {
@@ -170,6 +170,10 @@ impl Config {
         }
     }
 
+    /// Adds what is wrong with `sections`.
+    pub(crate) fn validate(&self, sections: &[Section], faults: &mut Faults) {
+        for section in sections {
+            match section {
                 Section::Database => faults.within("database", |f| self.database.validate(f)),
                 Section::Nats => faults.within("nats", |f| {
                     for problem in self.nats.check() {
@@ -219,6 +223,7 @@ impl Config {
                 }
                 Section::Scheduler => faults.within("scheduler", |f| self.scheduler.validate(f)),
                 Section::Dlq => faults.within("dlq", |f| self.dlq.validate(f)),
+                Section::Api => faults.within("api", |f| self.api.validate(f)),
             }
         }
     }
@@ -251,11 +256,6 @@ mod tests {
     }
 
     #[test]
-    fn the_default_lacks_only_what_has_no_default() {
-        let mut faults = Faults::new();
-        Config::default().validate(&Section::ALL, &mut faults);
-        let keys: Vec<_> = faults.found().iter().map(|f| f.key.as_str()).collect();
-    #[test]
     fn what_is_kept_outlives_a_series_by_a_day() {
         let fault = |days: u32, hours: u64| {
             let mut config = Config::default();
@@ -276,6 +276,11 @@ mod tests {
         assert!(fault(3, 49).is_some());
     }
 
+    #[test]
+    fn the_default_lacks_only_what_has_no_default() {
+        let mut faults = Faults::new();
+        Config::default().validate(&Section::ALL, &mut faults);
+        let keys: Vec<_> = faults.found().iter().map(|f| f.key.as_str()).collect();
         assert_eq!(keys, ["database.url", "secrets.master_keys"]);
     }
 }

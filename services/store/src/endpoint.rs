@@ -25,7 +25,7 @@ use hooklane_proto::route::State;
 use hooklane_proto::token::ConsumerId;
 
 pub(crate) use read::state_of;
-pub use read::{Failing, Listing, failing, list, show};
+pub use read::{Failing, Listing, failing, list, not_of, show};
 pub use secret::{MAX_GRACE, Rotated, Standing, reveal, rotate};
 pub use settle::{Settle, settle_stalled};
 pub use state::{Changed, delete, pause, resume};

@@ -93,7 +93,9 @@ pub enum Kind {
 }
 
 impl Kind {
-    const fn noun(self) -> &'static str {
+    /// What it is called.
+    #[must_use]
+    pub const fn noun(self) -> &'static str {
         match self {
             Self::EventType => "event type",
             Self::Message => "message",

@@ -5,7 +5,7 @@ use hooklane_testkit::Receiver;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use standardwebhooks::Webhook;
 
-use super::system::System;
+use crate::system::System;
 
 /// One endpoint, with the secret that its owner was given.
 pub(super) struct Customer {

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
+use hooklane_api::intake::schema;
 use hooklane_proto::token::EventType as Name;
 use hooklane_store::event_type;
 use serde::Serialize;
@@ -128,6 +129,18 @@ fn json_file(path: Option<&Path>) -> Result<Option<Box<RawValue>>, Failure> {
     .transpose()
 }
 
+/// A schema that payloads can be held against.
+fn schema_file(path: Option<&Path>) -> Result<Option<Box<RawValue>>, Failure> {
+    let schema = json_file(path)?;
+    if let (Some(path), Some(schema)) = (path, &schema) {
+        let refused = |why| Failure::data(format!("{}: {why}", path.display()));
+        let parsed =
+            serde_json::from_str(schema.get()).map_err(|error| refused(error.to_string()))?;
+        schema::check(&parsed).map_err(refused)?;
+    }
+    Ok(schema)
+}
+
 impl EventType {
     pub(crate) async fn run(self, context: &Context) -> Result<(), Failure> {
         let one = match self {
@@ -139,7 +152,7 @@ impl EventType {
             } => {
                 let new = event_type::New {
                     description,
-                    schema: json_file(schema.as_deref())?,
+                    schema: schema_file(schema.as_deref())?,
                     example: json_file(example.as_deref())?,
                 };
                 event_type::add(&context.store().await?, &name, &new).await?

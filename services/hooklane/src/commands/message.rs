@@ -68,14 +68,21 @@ impl Show {
     async fn run(self, context: &Context) -> Result<(), Failure> {
         let config = context.config(&[Section::Database])?;
         let store = context.connect(&config).await?;
-        let mut sources = config.relay.sources;
+        let sources = config.relay.sources;
         let names: Vec<&str> = sources.iter().map(|source| source.name.as_str()).collect();
         let consumer = self.consumer.as_ref();
         let found = match message::find(&store, &self.id, consumer, &names).await? {
             Some(found) => found,
             None => {
-                sources.push(operational::source());
-                Found::Pending(self.pending(context, &store, &sources).await?)
+                let mut outboxes = sources.clone();
+                outboxes.push(operational::source());
+                match self.pending(context, &store, &outboxes).await {
+                    Some(row) => Found::Pending(row),
+                    // Taken between the two looks, it was in neither.
+                    None => message::find(&store, &self.id, consumer, &names)
+                        .await?
+                        .ok_or_else(|| self.nowhere())?,
+                }
             }
         };
         let (answer, human) = match found {
@@ -108,17 +115,21 @@ impl Show {
         context: &Context,
         store: &Store,
         sources: &[Source],
-    ) -> Result<Pending, Failure> {
+    ) -> Option<Pending> {
         for source in sources {
             match outbox::pending(store, source, &self.id, self.consumer.as_ref()).await {
-                Ok(Some(row)) => return Ok(row),
+                Ok(Some(row)) => return Some(row),
                 Ok(None) => {}
                 Err(error) => context
                     .output
                     .note(&format!("not looked for in `{}`: {error}", source.name)),
             }
         }
-        Err(Failure::new(
+        None
+    }
+
+    fn nowhere(&self) -> Failure {
+        Failure::new(
             ErrorCode::NotFound,
             format!(
                 "there is no message `{}`, and no outbox that can be read has it; list messages' \
@@ -126,6 +137,6 @@ impl Show {
                  yet is in the stream INTAKE: nats stream view INTAKE",
                 self.id
             ),
-        ))
+        )
     }
 }

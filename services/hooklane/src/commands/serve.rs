@@ -50,6 +50,7 @@ pub(crate) enum Role {
     Record,
     Schedule,
     Dlq,
+    Api,
 }
 
 impl Role {
@@ -177,7 +178,7 @@ async fn until_told(
         intake: intake.clone(),
         keys,
     };
-    services::start(&mut supervisor, parts, role)?;
+    services::start(&mut supervisor, parts, role).await?;
     info!(?role, version = env!("CARGO_PKG_VERSION"), "hooklane is up");
     let outcome = supervisor.run(STOP_WITHIN).await;
     // What was published last is on its way when this returns; a broker that is gone is no fault

@@ -79,6 +79,7 @@ impl Bench {
         bench.keys(&[("one", KEY)]);
         // Somebody may run a Hooklane on this machine, at the port that is the default.
         bench.set("HOOKLANE__HEALTH__LISTEN", free_address());
+        bench.set("HOOKLANE__API__LISTEN", "127.0.0.1:0");
         bench
     }
 

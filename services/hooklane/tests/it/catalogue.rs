@@ -49,6 +49,25 @@ async fn consumers_have_clear_refusals() {
 }
 
 #[tokio::test]
+async fn a_schema_that_payloads_cant_be_held_against_is_refused() {
+    let bench = Bench::ledger().await;
+    for (schema, told) in [
+        (r#"{"type": "nothing"}"#, "nothing"),
+        (
+            r#"{"$ref": "https://example.com/other.json"}"#,
+            "within the schema",
+        ),
+    ] {
+        let file = bench.file("schema.json", schema);
+        let file = file.to_str().unwrap();
+        let add = ["event-type", "add", "invoice.paid", "--schema", file];
+        let text = bench.fails(65, "invalid_data", &add);
+        assert!(text.contains(file) && text.contains(told), "{text}");
+    }
+    bench.fails(65, "not_found", &["event-type", "show", "invoice.paid"]);
+}
+
+#[tokio::test]
 async fn event_types_keep_their_schema_as_it_was_written() {
     let bench = Bench::ledger().await;
     let schema = r#"{"type":"object","required":["z","a"],"properties":{"z":{},"a":{}}}"#;

@@ -188,6 +188,29 @@ pub async fn list(
     Ok(Page::cut(endpoints?, limit, |endpoint| endpoint.id))
 }
 
+/// Which of these are not endpoints of this consumer; a deleted one still is.
+///
+/// # Errors
+/// A fault of the database.
+pub async fn not_of(
+    store: &Store,
+    consumer: &ConsumerId,
+    endpoints: &[EndpointId],
+) -> Result<Vec<EndpointId>, Error> {
+    let ids: Vec<Uuid> = endpoints.iter().map(|id| id.uuid()).collect();
+    let foreign = sqlx::query_scalar!(
+        r#"SELECT named.id AS "id!" FROM unnest($1::uuid[]) AS named (id)
+            WHERE NOT EXISTS (SELECT FROM hooklane.endpoints e
+                               WHERE e.id = named.id AND e.consumer_id = $2)"#,
+        &ids,
+        consumer.as_str(),
+    )
+    .fetch_all(store.pool())
+    .await
+    .map_err(Fault::doing("looking for endpoints"))?;
+    Ok(foreign.into_iter().map(EndpointId::from_uuid).collect())
+}
+
 /// Where a failing endpoint stands among all: since when it fails, where that is known, and its id.
 pub type Failing = (Option<DateTime<Utc>>, EndpointId);
 

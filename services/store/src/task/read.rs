@@ -142,6 +142,8 @@ fn read_refused(text: &str) -> Result<Refused, String> {
 /// Which tasks to list.
 #[derive(Debug, Clone, Default)]
 pub struct Listing {
+    /// Those of one consumer.
+    pub consumer: Option<ConsumerId>,
     /// Those with one status.
     pub status: Option<Status>,
     /// Those behind this one, that is, made before it.
@@ -172,11 +174,12 @@ pub async fn list(
 ) -> Result<Page<Task, TaskId>, Error> {
     let rows = tasks!(
         "WHERE ($1::text IS NULL OR status = $1::text::hooklane.task_status)
-           AND ($2::uuid IS NULL OR id < $2)
+           AND ($2::uuid IS NULL OR id < $2) AND ($4::text IS NULL OR consumer_id = $4)
          ORDER BY id DESC LIMIT $3",
         listing.status.map(Status::as_str),
         listing.after.map(TaskId::uuid),
-        i64::from(limit) + 1
+        i64::from(limit) + 1,
+        listing.consumer.as_ref().map(ConsumerId::as_str)
     )
     .fetch_all(store.pool())
     .await

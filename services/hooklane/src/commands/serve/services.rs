@@ -28,7 +28,11 @@ pub(super) struct Parts {
 ///
 /// # Errors
 /// Where one of them can't be set up.
-pub(super) fn start(supervisor: &mut Supervisor, parts: Parts, role: Role) -> Result<(), Failure> {
+pub(super) async fn start(
+    supervisor: &mut Supervisor,
+    parts: Parts,
+    role: Role,
+) -> Result<(), Failure> {
     let Parts {
         config,
         store,
@@ -38,6 +42,16 @@ pub(super) fn start(supervisor: &mut Supervisor, parts: Parts, role: Role) -> Re
     } = parts;
     let relay = relay(&config);
     let terms = config.terms();
+    let api = (role.runs(Role::Api) && (config.api.enabled || role == Role::Api)).then(|| {
+        let parts = hooklane_api::Parts {
+            store: store.clone(),
+            client: client.clone(),
+            keys: Arc::clone(&keys),
+            addresses: config.addresses.clone(),
+            terms,
+        };
+        (api(&config), parts)
+    });
     // The recorder first and the relay last: what writes down is there before what delivers, and
     // that before what brings more.
     if role.runs(Role::Record) {
@@ -75,6 +89,12 @@ pub(super) fn start(supervisor: &mut Supervisor, parts: Parts, role: Role) -> Re
     if role.runs(Role::Relay) {
         let relay = hooklane_relay::Service::new(relay, store, client).with_intake_client(intake);
         supervisor.start("relay", |shutdown| run(relay.run(shutdown)));
+    }
+    if let Some((config, parts)) = api {
+        let api = hooklane_api::Service::bind(config, parts)
+            .await
+            .map_err(|error| Failure::new(error.code(), error.to_string()))?;
+        supervisor.start("api", |shutdown| run(api.run(shutdown)));
     }
     Ok(())
 }
@@ -166,6 +186,15 @@ fn relay(config: &Config) -> hooklane_relay::Config {
     hooklane_relay::Config {
         deliver_within: config.retry.deadline,
         ..config.relay.clone()
+    }
+}
+
+/// The API's section, with what it takes from others.
+fn api(config: &Config) -> hooklane_api::Config {
+    hooklane_api::Config {
+        rotation_grace: config.endpoints.rotation_grace,
+        deliver_within: config.retry.deadline,
+        ..config.api.clone()
     }
 }
 

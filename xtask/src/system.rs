@@ -1,4 +1,4 @@
-//! Hooklane and its servers, for one demo: private ones unless the environment names others.
+//! Hooklane and its servers, for one task: private ones unless the environment names others.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ const STOP_WITHIN: Duration = Duration::from_secs(25);
 /// Of a private database; one that is given gets a database of its own.
 const DATABASE: &str = "hooklane_demo";
 
-pub(super) struct System {
+pub(crate) struct System {
     // In this order: the process ends, then its servers, then their files go.
     up: Child,
     program: PathBuf,
@@ -37,13 +37,24 @@ pub(super) struct System {
     psql: Psql,
     database_url: String,
     nats_url: String,
+    api: SocketAddr,
     _stack: Stack,
     dir: RunDir,
 }
 
 impl System {
-    /// Sets everything up: programs, servers, the binary, its configuration, and the process.
-    pub(super) async fn start() -> Result<Self> {
+    /// Sets everything up: programs, servers, the binary, its configuration, and the process, which
+    /// runs every service.
+    pub(crate) async fn start() -> Result<Self> {
+        Self::running("up").await
+    }
+
+    /// The same with a process that serves the API, and nothing that would deliver.
+    pub(crate) async fn start_api() -> Result<Self> {
+        Self::running("api").await
+    }
+
+    async fn running(service: &str) -> Result<Self> {
         environment::setup().await?;
         to_stderr("building hooklane");
         let program = process::build(&["hooklane"], Profile::Dev)
@@ -71,23 +82,29 @@ impl System {
         let database_url = own_database(&bin, stack.database_url())?;
         let nats_url = stack.nats_url().to_owned();
 
-        let health = free_port()?;
+        let (health, api) = (free_port()?, free_port()?);
         let config = dir.path().join("hooklane.toml");
-        std::fs::write(&config, config_text(health)).context("writing the configuration")?;
+        std::fs::write(&config, config_text(health, api)).context("writing the configuration")?;
+        let ours = |words: &str| {
+            let mut command = program_of_ours(&program);
+            command
+                .arg("--config")
+                .arg(&config)
+                .arg(words)
+                .env("DATABASE_URL", &database_url)
+                .env("NATS_URL", &nats_url)
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .kill_on_drop(true);
+            command
+        };
+        process::run(ours("migrate")).await?;
         let log = dir.path().join("hooklane.log");
         let log_file = std::fs::File::create(&log).context("making the log file")?;
-        let up = program_of_ours(&program)
-            .arg("--config")
-            .arg(&config)
-            .arg("up")
-            .env("DATABASE_URL", &database_url)
-            .env("NATS_URL", &nats_url)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
+        let up = ours(service)
             .stderr(log_file)
-            .kill_on_drop(true)
             .spawn()
-            .context("starting hooklane up")?;
+            .with_context(|| format!("starting hooklane {service}"))?;
         let mut system = Self {
             up,
             program,
@@ -96,6 +113,7 @@ impl System {
             psql: Psql::new(&bin, &database_url),
             database_url,
             nats_url,
+            api,
             _stack: stack,
             dir,
         };
@@ -117,8 +135,13 @@ impl System {
         bail!("{why}; its log:\n{log}");
     }
 
+    /// Where the REST API is.
+    pub(crate) fn api(&self) -> SocketAddr {
+        self.api
+    }
+
     /// Runs the `hooklane` command and returns what it prints.
-    pub(super) async fn hooklane(&self, words: &[&str]) -> Result<String> {
+    pub(crate) async fn hooklane(&self, words: &[&str]) -> Result<String> {
         let output = program_of_ours(&self.program)
             .arg("--config")
             .arg(&self.config)
@@ -140,13 +163,13 @@ impl System {
         String::from_utf8(output.stdout).context("reading what hooklane printed")
     }
 
-    pub(super) async fn hooklane_json(&self, words: &[&str]) -> Result<Value> {
+    pub(crate) async fn hooklane_json(&self, words: &[&str]) -> Result<Value> {
         let words: Vec<_> = ["--json"].iter().chain(words).copied().collect();
         serde_json::from_str(&self.hooklane(&words).await?).context("reading hooklane's JSON")
     }
 
     /// The message with this id, once each of its deliveries is sent.
-    pub(super) async fn message(&self, id: &str, budget: Duration) -> Result<Value> {
+    pub(crate) async fn message(&self, id: &str, budget: Duration) -> Result<Value> {
         wait::until_some("every delivery to be sent", budget, async || {
             let mut shown = self.hooklane_json(&["message", "show", id]).await.ok()?;
             let message = shown["messages"][0].take();
@@ -158,13 +181,13 @@ impl System {
     }
 
     /// Runs SQL as the producer's code would.
-    pub(super) async fn sql(&self, sql: &str) -> Result<String> {
+    pub(crate) async fn sql(&self, sql: &str) -> Result<String> {
         let (psql, sql) = (self.psql.clone(), sql.to_owned());
         blocking(move || Ok(psql.run(&sql)?.trim().to_owned())).await
     }
 
     /// Says what to try while everything is running.
-    pub(super) fn invite(&self, receiver: &Receiver, id: &str) -> Result<()> {
+    pub(crate) fn invite(&self, receiver: &Receiver, id: &str) -> Result<()> {
         // Marked, so that the shell that reads it in can run another demo afterwards.
         let env = self.dir.path().join("env");
         let variables = [
@@ -194,7 +217,7 @@ impl System {
     }
 
     /// Ends the process as an operator would, and checks that it went in good order.
-    pub(super) async fn stop(mut self) -> Result<()> {
+    pub(crate) async fn stop(mut self) -> Result<()> {
         let pid = self.up.id().context("hooklane has ended by itself")?;
         kill(Pid::from_raw(i32::try_from(pid)?), Signal::SIGTERM).context("stopping hooklane")?;
         let status = tokio::time::timeout(STOP_WITHIN, self.up.wait())
@@ -226,7 +249,7 @@ fn own_database(bin: &Path, server: &str) -> Result<String> {
 }
 
 /// Deliveries to this machine, and a schedule that fits a demo.
-fn config_text(health: SocketAddr) -> String {
+fn config_text(health: SocketAddr, api: SocketAddr) -> String {
     let key = STANDARD.encode(rand::random::<[u8; 32]>());
     format!(
         r#"[secrets]
@@ -242,6 +265,9 @@ jitter = 0.0
 
 [health]
 listen = "{health}"
+
+[api]
+listen = "{api}"
 "#
     )
 }

@@ -1,0 +1,206 @@
+//! Consumers, event types and endpoints over HTTP.
+
+use hooklane_api::Config;
+use serde_json::{Value, json};
+
+use crate::bench::{Bench, MESSAGES};
+
+const ENDPOINTS: &str = "/v1/consumers/acme/endpoints";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_is_added_changed_paused_and_deleted() {
+    let bench = Bench::new().await;
+    let served = bench.serve(Config::default()).await;
+    let mut client = served.connect().await;
+    let body = json!({
+        "url": "https://example.com/hook", "event_types": ["invoice.*"], "rate": 7,
+        "headers": {"x-tenant": "canary-header"}, "description": "first",
+    });
+    let added = client.post(ENDPOINTS, body.to_string()).await;
+    assert_eq!(added.status, 201, "{added:?}");
+    assert!(
+        added.body["secret"].as_str().unwrap().starts_with("whsec_"),
+        "{added:?}"
+    );
+    let id = added.body["id"].as_str().unwrap().to_owned();
+    let one = format!("{ENDPOINTS}/{id}");
+    let shown = client.get(&one).await;
+    assert_eq!(
+        (&shown.body["rate"], &shown.body["state"]),
+        (&json!(7), &json!("active"))
+    );
+    assert_eq!(
+        (
+            shown.body.get("secret"),
+            shown.body["has_headers"].as_bool()
+        ),
+        (None, Some(true))
+    );
+    assert!(!shown.body.to_string().contains("canary"), "{shown:?}");
+    let tag = shown.headers["etag"].to_str().unwrap().to_owned();
+
+    let stale = [("if-match", "\"999999\"")];
+    let answer = client
+        .ask("PATCH", &one, &stale, Some(r#"{"rate": 9}"#))
+        .await;
+    assert_eq!(
+        (answer.status.as_u16(), answer.code()),
+        (412, "precondition_failed")
+    );
+    let fresh = [("if-match", tag.as_str())];
+    let changes = r#"{"rate": null, "unlimited": true, "concurrency": 3}"#;
+    let answer = client.ask("PATCH", &one, &fresh, Some(changes)).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    assert_eq!(
+        (&answer.body["unlimited"], &answer.body["description"]),
+        (&json!(true), &json!("first"))
+    );
+    let answer = client.ask("PATCH", &one, &fresh, Some(changes)).await;
+    assert_eq!(answer.status, 412, "somebody else was faster: {answer:?}");
+
+    for (action, state) in [
+        ("pause", "paused"),
+        ("pause", "paused"),
+        ("resume", "active"),
+    ] {
+        let answer = client.post(&format!("{one}/{action}"), "").await;
+        assert_eq!(
+            (answer.status.as_u16(), &answer.body["state"]),
+            (200, &json!(state))
+        );
+    }
+    let foreign = format!("/v1/consumers/hooklane/endpoints/{id}");
+    assert_eq!(client.get(&foreign).await.status, 404, "another consumer's");
+    let answer = client.ask("DELETE", &one, &[], None).await;
+    assert_eq!(answer.status, 204, "{answer:?}");
+    assert_eq!(client.get(&one).await.status, 404);
+
+    let log = client.get("/v1/audit-log?consumer=acme").await;
+    let actions: Vec<&Value> = log.body["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|e| &e["action"])
+        .collect();
+    let expected = [
+        "endpoint.delete",
+        "endpoint.resume",
+        "endpoint.pause",
+        "endpoint.update",
+        "endpoint.create",
+    ];
+    assert_eq!(
+        actions,
+        expected.map(Value::from).iter().collect::<Vec<_>>(),
+        "{log:?}"
+    );
+    assert!(!log.body.to_string().contains("canary"), "{log:?}");
+    served.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_gets_the_very_next_event_and_none_before() {
+    let bench = Bench::new().await;
+    let served = bench.serve(Config::default()).await;
+    let mut client = served.connect().await;
+    let message = r#"{"event_type": "invoice.paid", "payload": 1}"#;
+    let mut ids = Vec::new();
+    for _ in 0..20 {
+        assert_eq!(client.post(MESSAGES, message).await.status, 202);
+        let added = client
+            .post(ENDPOINTS, r#"{"url": "https://example.com/"}"#)
+            .await;
+        assert_eq!(added.status, 201, "{added:?}");
+        ids.push(added.body["id"].as_str().unwrap().to_owned());
+        let sent = client.post(MESSAGES, message).await;
+        let shown = client
+            .get(&format!("{MESSAGES}/{}", sent.body["id"].as_str().unwrap()))
+            .await;
+        let mut got: Vec<&str> = shown.body["log"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|d| d["endpoint"].as_str().unwrap())
+            .collect();
+        got.sort_unstable();
+        assert_eq!(got, ids, "exactly those that are there");
+    }
+    served.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_follow_each_other_without_a_gap() {
+    let bench = Bench::new().await;
+    let served = bench.serve(Config::default()).await;
+    let mut client = served.connect().await;
+    for n in 0..5 {
+        let body = json!({"name": format!("page.n{n}"), "description": n.to_string()});
+        assert_eq!(
+            client
+                .post("/v1/event-types", body.to_string())
+                .await
+                .status,
+            201
+        );
+    }
+    let mut names = Vec::new();
+    let mut path = "/v1/event-types?limit=2".to_owned();
+    loop {
+        let page = client.get(&path).await;
+        assert_eq!(page.status, 200, "{page:?}");
+        let entries = page.body["data"].as_array().unwrap();
+        names.extend(
+            entries
+                .iter()
+                .map(|entry| entry["name"].as_str().unwrap().to_owned()),
+        );
+        match page.body["next"].as_str() {
+            Some(next) => path = format!("/v1/event-types?limit=2&cursor={next}"),
+            None => break,
+        }
+    }
+    let mut sorted = names.clone();
+    sorted.sort();
+    sorted.dedup();
+    assert_eq!(names, sorted);
+    assert_eq!(
+        names
+            .iter()
+            .filter(|name| name.starts_with("page."))
+            .count(),
+        5
+    );
+    served.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_is_rotated_and_shown_to_admins_alone() {
+    let bench = Bench::new().await;
+    let served = bench.serve(Config::default()).await;
+    let mut client = served.connect().await;
+    let added = client
+        .post(ENDPOINTS, r#"{"url": "https://example.com/"}"#)
+        .await;
+    let first = added.body["secret"].as_str().unwrap().to_owned();
+    let secrets = format!("{ENDPOINTS}/{}/secrets", added.body["id"].as_str().unwrap());
+    let rotated = client.post(&format!("{secrets}/rotate"), "{}").await;
+    assert_eq!(rotated.status, 200, "{rotated:?}");
+    assert_eq!(rotated.headers["cache-control"], "no-store");
+    let shown = client.get(&secrets).await;
+    let standing: Vec<&Value> = shown.body["data"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|s| &s["secret"])
+        .collect();
+    assert_eq!(standing, [&rotated.body["secret"], &json!(first)]);
+    let at_once = client
+        .post(&format!("{secrets}/rotate"), r#"{"grace_seconds": 0}"#)
+        .await;
+    let shown = client.get(&secrets).await;
+    assert_eq!(shown.body["data"].as_array().unwrap().len(), 1, "{shown:?}");
+    assert_eq!(shown.body["data"][0]["secret"], at_once.body["secret"]);
+    let log = client.get("/v1/audit-log").await;
+    assert!(!log.body.to_string().contains("whsec_"), "{log:?}");
+    served.running.stop().await;
+}

@@ -94,7 +94,10 @@ pub(crate) async fn run_with(program: &Path, args: &Args) -> Result<()> {
 fn asking(program: &Path, args: &Args, system: &System, key: &str) -> tokio::process::Command {
     let mut command = process::program(program);
     command
-        .args(["--config-file", CONFIG])
+        // It keeps what it found where it runs.
+        .current_dir(dot_hooklane())
+        .arg("--config-file")
+        .arg(process::workspace().join(CONFIG))
         .arg("run")
         .arg(format!("http://{}/openapi.json", system.api()))
         .args(["--checks", "all"])

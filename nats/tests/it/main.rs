@@ -12,3 +12,4 @@ mod routes;
 mod settle;
 mod topology;
 mod unreadable;
+mod users;

@@ -1,9 +1,12 @@
 //! Consumers, event types and endpoints over HTTP.
 
+use std::collections::BTreeSet;
+
 use hooklane_api::Config;
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, MESSAGES};
+use crate::bench::Bench;
+use crate::client::{Answer, Client};
 
 const ENDPOINTS: &str = "/v1/consumers/acme/endpoints";
 
@@ -100,31 +103,71 @@ async fn an_endpoint_is_added_changed_paused_and_deleted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_endpoint_gets_the_very_next_event_and_none_before() {
+    const CONSUMERS: usize = 8;
+    const ROUNDS: usize = 125;
     let bench = Bench::new().await;
     let served = bench.serve(Config::default()).await;
-    let mut client = served.connect().await;
     let message = r#"{"event_type": "invoice.paid", "payload": 1}"#;
-    let mut ids = Vec::new();
-    for _ in 0..20 {
-        assert_eq!(client.post(MESSAGES, message).await.status, 202);
+    let round = async |client: &mut Client, consumer: &str| {
+        let messages = format!("/v1/consumers/{consumer}/messages");
+        let endpoints = format!("/v1/consumers/{consumer}/endpoints");
+        let before = client.post(&messages, message).await;
+        assert_eq!(before.status, 202, "{before:?}");
         let added = client
-            .post(ENDPOINTS, r#"{"url": "https://example.com/"}"#)
+            .post(&endpoints, r#"{"url": "https://example.com/"}"#)
             .await;
         assert_eq!(added.status, 201, "{added:?}");
-        ids.push(added.body["id"].as_str().unwrap().to_owned());
-        let sent = client.post(MESSAGES, message).await;
-        let shown = client
-            .get(&format!("{MESSAGES}/{}", sent.body["id"].as_str().unwrap()))
+        let endpoint = added.body["id"].as_str().unwrap().to_owned();
+        let sent = client.post(&messages, message).await;
+        let of = |answer: &Answer| answer.body["id"].as_str().unwrap().to_owned();
+        let gone = client
+            .ask("DELETE", &format!("{endpoints}/{endpoint}"), &[], None)
             .await;
-        let mut got: Vec<&str> = shown.body["log"]
-            .as_array()
-            .unwrap()
+        assert_eq!(gone.status, 204, "{gone:?}");
+        (of(&before), of(&sent), endpoint)
+    };
+    let work = (0..CONSUMERS).map(|n| {
+        let served = &served;
+        async move {
+            let consumer = format!("c{n}");
+            let mut client = served.connect().await;
+            let body = json!({"id": consumer});
+            assert_eq!(
+                client.post("/v1/consumers", body.to_string()).await.status,
+                201
+            );
+            let mut rounds = Vec::new();
+            for _ in 0..ROUNDS {
+                rounds.push(round(&mut client, &consumer).await);
+            }
+            rounds
+        }
+    });
+    let rounds: Vec<_> = futures::future::join_all(work)
+        .await
+        .into_iter()
+        .flatten()
+        .collect();
+    assert_eq!(rounds.len(), 1_000);
+    let pairs = bench
+        .ledger
+        .sql("SELECT 'msg_' || message_id, 'ep_' || endpoint_id FROM hooklane.deliveries")
+        .await;
+    let pairs: BTreeSet<&str> = pairs.lines().collect();
+    let expected: Vec<String> = rounds
+        .iter()
+        .map(|(_, sent, endpoint)| format!("{sent}|{endpoint}"))
+        .collect();
+    assert_eq!(
+        pairs,
+        expected.iter().map(String::as_str).collect(),
+        "these and no others"
+    );
+    assert!(
+        rounds
             .iter()
-            .map(|d| d["endpoint"].as_str().unwrap())
-            .collect();
-        got.sort_unstable();
-        assert_eq!(got, ids, "exactly those that are there");
-    }
+            .all(|(before, ..)| !pairs.iter().any(|pair| pair.starts_with(before)))
+    );
     served.running.stop().await;
 }
 

@@ -161,13 +161,7 @@ async fn until_told(
         started = starting => started?,
         () = shutdown.cancelled() => return Ok(()),
     };
-    // Until this returns, however long stopping takes.
-    let _health = listener.map(|listener| {
-        info!(address = %address, "serving health");
-        let health = health::serve(listener, store.clone(), client.clone(), shutdown.clone());
-        AbortOnDropHandle::new(tokio::spawn(health))
-    });
-    let mut supervisor = Supervisor::new(shutdown);
+    let mut supervisor = Supervisor::new(shutdown.clone());
     if let Some(stack) = local {
         supervisor.start("local servers", |shutdown| local::watch(stack, shutdown));
     }
@@ -179,6 +173,12 @@ async fn until_told(
         keys,
     };
     services::start(&mut supervisor, parts, role).await?;
+    // Ready is a process whose services listen. Until this returns, however long stopping takes.
+    let _health = listener.map(|listener| {
+        info!(address = %address, "serving health");
+        let health = health::serve(listener, store.clone(), client.clone(), shutdown.clone());
+        AbortOnDropHandle::new(tokio::spawn(health))
+    });
     info!(?role, version = env!("CARGO_PKG_VERSION"), "hooklane is up");
     let outcome = supervisor.run(STOP_WITHIN).await;
     // What was published last is on its way when this returns; a broker that is gone is no fault

@@ -6,6 +6,7 @@
     reason = "a test that can't set itself up fails where it stands"
 )]
 
+mod api;
 mod api_keys;
 mod bench;
 mod catalogue;

@@ -108,8 +108,23 @@ pub(crate) fn free_address() -> String {
 
 /// Asks for a page; its status and body, `None` where nobody answers.
 pub(crate) async fn http(address: &str, path: &str) -> Option<(u16, String)> {
+    ask(address, "GET", path, "", "").await
+}
+
+/// Asks with any method, further header lines and a body.
+pub(crate) async fn ask(
+    address: &str,
+    method: &str,
+    path: &str,
+    headers: &str,
+    body: &str,
+) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(address).await.ok()?;
-    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    let length = body.len();
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\
+         Content-Length: {length}\r\n\r\n{body}"
+    );
     stream.write_all(request.as_bytes()).await.ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.ok()?;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use async_nats::{ConnectOptions, Event, jetstream};
 use hooklane_local::NatsOptions;
 use hooklane_nats::{Client, Config, topology};
+use hooklane_testkit::Result;
 use hooklane_testkit::nats::Server;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -16,23 +17,23 @@ const SERVER: &str =
     "HOOKLANE_NATS_PASSWORD: \"of-hooklane\"\nPRODUCER_NATS_PASSWORD: \"of-producer\"\n";
 
 /// A server with these users and all streams.
-async fn start() -> (Server, Client) {
+async fn start() -> Result<(Server, Client)> {
     let options = NatsOptions {
         extra_config: format!("{SERVER}{USERS}"),
         ..NatsOptions::default()
     };
-    let server = Server::start_with(options).await.unwrap();
+    let server = Server::start_with(options).await?;
     let config = Config {
         url: server.url().replace("//", "//hooklane:of-hooklane@").into(),
         ..Config::default()
     };
-    let client = Client::connect(&config).await.unwrap();
-    topology::ensure(&client).await.unwrap();
-    (server, client)
+    let client = Client::connect(&config).await?;
+    topology::ensure(&client).await?;
+    Ok((server, client))
 }
 
 /// A producer, and what the server reproaches it with.
-async fn producer(server: &Server) -> (async_nats::Client, mpsc::Receiver<String>) {
+async fn producer(server: &Server) -> Result<(async_nats::Client, mpsc::Receiver<String>)> {
     let (faults, reproaches) = mpsc::channel(64);
     let options = ConnectOptions::with_user_and_password("producer".into(), "of-producer".into())
         .custom_inbox_prefix("_INBOX_producer")
@@ -45,13 +46,13 @@ async fn producer(server: &Server) -> (async_nats::Client, mpsc::Receiver<String
                 }
             }
         });
-    (options.connect(server.url()).await.unwrap(), reproaches)
+    Ok((options.connect(server.url()).await?, reproaches))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_producer_publishes_events_and_hears_that_they_are_stored() {
-    let (server, client) = start().await;
-    let (producer, _) = producer(&server).await;
+    let (server, client) = start().await.unwrap();
+    let (producer, _) = producer(&server).await.unwrap();
     let stream = jetstream::new(producer);
     let publish = stream
         .publish("intake.acme.invoice.paid", "{}".into())
@@ -67,8 +68,8 @@ async fn a_producer_publishes_events_and_hears_that_they_are_stored() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_producer_may_do_nothing_else() {
-    let (server, client) = start().await;
-    let (producer, mut reproaches) = producer(&server).await;
+    let (server, client) = start().await.unwrap();
+    let (producer, mut reproaches) = producer(&server).await.unwrap();
     let mut reproached = async |what: &str| {
         let text = timeout(SOON, reproaches.recv()).await.unwrap().unwrap();
         assert!(text.contains("permissions violation"), "{what}: {text}");

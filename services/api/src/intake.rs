@@ -1,8 +1,8 @@
 //! Messages on their way into the ledger, many requests to a commit.
 //!
-//! Owns the queue between requests and the ledger, the tasks that empty it ([`Committer`],
-//! [`Writers`]), the limits at which a request is refused instead of waiting, and what is known of
-//! event types while messages come in ([`types`], [`schema`]). Does not own acceptance: what is
+//! Owns the queue between requests and the ledger, the tasks that empty it (`Committer`,
+//! `Writers`), the limits at which a request is refused instead of waiting, and what is known of
+//! event types while messages come in (`types`, [`schema`]). Does not own acceptance: what is
 //! written, and who repeats, is `hooklane_store::accept`'s.
 //!
 //! **Group commit.** A request puts its messages into the queue and waits for its outcomes. A writer
@@ -19,7 +19,7 @@
 //! permits travel with the request: full means refused at once. A request that waited too long is
 //! refused too, and one whose client is gone by the time its turn comes is dropped: nobody was told
 //! anything about it. While the broker is down intake goes on, until the ledger holds so many
-//! deliveries that are to be published ([`pressure`]).
+//! deliveries that are to be published (`pressure`).
 
 mod config;
 mod pressure;

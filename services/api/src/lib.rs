@@ -4,9 +4,8 @@
 //! the group commit of messages that come in ([`intake`]). Does not own a rule or a statement:
 //! those are `hooklane-store`'s and `hooklane-core`'s, and the command line goes through the same.
 //!
-//! A request passes, from outside in: its id ([`request_id`]), panics as answers, the key and its
-//! scope ([`auth`]), then its handler ([`routes`]). Whatever refuses it answers with a
-//! [`problem::Problem`].
+//! A request passes, from outside in: its id (`request_id`), panics as answers, the key and its
+//! scope (`auth`), then its handler (`routes`). Whatever refuses it answers with a problem.
 
 mod auth;
 mod config;

@@ -2,6 +2,7 @@
 //! of those that are wrong.
 
 use crate::bench::{Bench, KEY};
+use crate::process::free_address;
 
 fn sound() -> Bench {
     let mut bench = Bench::bare();
@@ -218,6 +219,7 @@ fn an_absent_database_is_a_service_that_is_unavailable() {
     let mut bench = sound();
     bench.set("DATABASE_URL", "postgres://user:canary@127.0.0.1:1/db");
     bench.set("HOOKLANE__DATABASE__ACQUIRE_TIMEOUT", "1s");
+    bench.set("HOOKLANE__HEALTH__LISTEN", free_address());
     let text = bench.fails(69, "postgres_unavailable", &["consumer", "list"]);
     assert!(!text.contains("canary"), "{text}");
     assert!(text.contains("refused") && !text.contains("pool"), "{text}");

@@ -16,6 +16,7 @@ async fn up_local_ends_with_the_name_of_the_server_that_ended() {
         bench.with_tools();
         let health = free_address();
         bench.set("HOOKLANE__HEALTH__LISTEN", health.as_str());
+        bench.set("HOOKLANE__API__LISTEN", "127.0.0.1:0");
         let up = Process::start(&bench, &["up", "--local", "--json"]);
         ready(&health).await;
         let server = child(up.id(), program);

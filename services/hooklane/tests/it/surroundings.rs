@@ -20,6 +20,7 @@ async fn with_limit(ulimit: &str) -> (Bench, Nats, Vec<Process>) {
     for service in ["record", "dispatch", "schedule", "relay"] {
         let health = free_address();
         bench.set("HOOKLANE__HEALTH__LISTEN", health.as_str());
+        bench.set("HOOKLANE__API__LISTEN", "127.0.0.1:0");
         let command = match service {
             "dispatch" => bench.limited(ulimit, &[service]),
             _ => bench.command(&[service]),

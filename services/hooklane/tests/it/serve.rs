@@ -77,6 +77,7 @@ async fn one_process_for_each_service_delivers_too() {
     for service in ["record", "dispatch", "schedule", "relay", "dlq run"] {
         let health = free_address();
         bench.set("HOOKLANE__HEALTH__LISTEN", health.as_str());
+        bench.set("HOOKLANE__API__LISTEN", "127.0.0.1:0");
         let words: Vec<&str> = service.split(' ').collect();
         processes.push((service, health, Process::start(&bench, &words)));
     }
@@ -268,6 +269,7 @@ async fn up_local_brings_its_own_servers_and_keeps_its_data() {
     bench.with_tools();
     let health = free_address();
     bench.set("HOOKLANE__HEALTH__LISTEN", health.as_str());
+    bench.set("HOOKLANE__API__LISTEN", "127.0.0.1:0");
     let receiver = Receiver::start().await.unwrap();
     receiver.fallback(Reply::status(204));
 

@@ -4,8 +4,9 @@
 //!
 //! - *Events.* For each endpoint that an event names it decides: a copy to `DELIVERIES`, or a
 //!   parked record where the lane has no room, is held, is down, or has a backlog in the ledger.
-//!   When every part is safe the event is acknowledged. An event that comes again makes the same
-//!   copies again; the broker drops them by their ids.
+//!   When every part is safe the event is acknowledged. An event that comes again is copied to
+//!   every endpoint: what was copied before the broker drops by its id, while a park beside that
+//!   copy would have it driven twice.
 //! - *Deliveries.* It hands them to their lanes, and starts a lane on its first.
 //! - *Room.* It asks the lanes for the scheduler, keeps what they answer, and remembers which
 //!   endpoints were named: their new events go behind their backlog.
@@ -285,7 +286,7 @@ impl State {
         for held in events {
             let mut decisions = Vec::with_capacity(held.event.targets.len());
             for &target in &held.event.targets {
-                decisions.push(self.decide(myself, now, target).await);
+                decisions.push(self.decide(myself, now, target, held.again).await);
             }
             jobs.push(Job { held, decisions });
         }
@@ -299,7 +300,13 @@ impl State {
         });
     }
 
-    async fn decide(&mut self, myself: &ActorRef<Msg>, now: Duration, target: Target) -> Decision {
+    async fn decide(
+        &mut self,
+        myself: &ActorRef<Msg>,
+        now: Duration,
+        target: Target,
+        again: bool,
+    ) -> Decision {
         let endpoint = target.endpoint;
         let backlog = self.backlog.names(now, &endpoint);
         let Some(slot) = self.lane(myself, now, endpoint).await else {
@@ -308,6 +315,10 @@ impl State {
         let Some(running) = slot.lane.as_mut() else {
             return Decision::Park(endpoint, ParkReason::Fault, Some(after_fault()));
         };
+        if again {
+            slot.door.insist(now);
+            return Decision::Go(target);
+        }
         let (room, held_until) = (running.gauge.room(), running.gauge.held_until());
         match slot.door.admit(now, room, held_until.is_some(), backlog) {
             Ok(()) => Decision::Go(target),

@@ -217,7 +217,10 @@ fn read_event(
         Err(error) => return unreadable(subject::EVENTS, message, &error),
     };
     let Incoming {
-        published, token, ..
+        published,
+        token,
+        delivered,
+        ..
     } = message;
     if published > event.not_after || event.targets.is_empty() {
         return Read::Ack(token);
@@ -227,6 +230,7 @@ fn read_event(
         event,
         token,
         pulled_at: clock::now(),
+        again: delivered > 1,
         bytes,
         permit,
     })

@@ -30,6 +30,8 @@ pub(crate) struct HeldEvent {
     pub(crate) token: AckToken,
     /// When it was pulled.
     pub(crate) pulled_at: DateTime<Utc>,
+    /// Whether it was delivered before.
+    pub(crate) again: bool,
     pub(crate) bytes: HeldBytes,
     pub(crate) permit: OwnedSemaphorePermit,
 }
@@ -89,6 +91,7 @@ pub(super) async fn publish(context: Arc<Context>, jobs: Vec<Job>) -> Vec<Endpoi
             event,
             token,
             pulled_at,
+            again: _,
             bytes,
             permit,
         } = held;

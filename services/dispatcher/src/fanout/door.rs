@@ -57,6 +57,11 @@ impl Door {
         Ok(())
     }
 
+    /// Lets one copy pass whatever room there is: the lane parks what it can't start.
+    pub(crate) fn insist(&mut self, now: Duration) {
+        self.promise(now + PROMISE, 1);
+    }
+
     /// Keeps room that was told to the scheduler.
     pub(crate) fn reserve(&mut self, now: Duration, count: u32) {
         self.promise(now + ANSWER, count);

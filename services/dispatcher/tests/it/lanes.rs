@@ -7,7 +7,7 @@ use chrono::TimeDelta;
 use hooklane_core::clock;
 use hooklane_core::rules::partition::partition;
 use hooklane_dispatcher::Config;
-use hooklane_nats::Outgoing;
+use hooklane_nats::{Outgoing, PullConfig, Puller};
 use hooklane_proto::header::Headers;
 use hooklane_proto::id::EndpointId;
 use hooklane_proto::record::{ParkReason, Record, SkipReason, Verdict};
@@ -32,9 +32,14 @@ fn parked(records: &[Record], reason: ParkReason) -> usize {
     records.iter().filter(is).count()
 }
 
-async fn ask_room(bench: &Bench, endpoints: Vec<EndpointId>) -> HashMap<EndpointId, u32> {
+/// The partition of the bench's consumer.
+fn number(bench: &Bench) -> u16 {
     let partitions = std::num::NonZeroU16::new(bench.nats.partitions()).unwrap();
-    let number = partition(partitions, consumer().as_str());
+    partition(partitions, consumer().as_str())
+}
+
+async fn ask_room(bench: &Bench, endpoints: Vec<EndpointId>) -> HashMap<EndpointId, u32> {
+    let number = number(bench);
     let body = serde_json::to_vec(&Request { endpoints }).unwrap();
     let reply = wait::until_some("an owner to answer", SOON, || async {
         let asked = bench.nats.request(
@@ -291,6 +296,36 @@ async fn new_events_go_behind_a_backlog_while_it_is_named() {
     bench.publish_event(&event).await;
     bench.recorded.wait(4, SOON).await;
     assert_eq!(receiver.counts_of("/named").arrived, 2);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_that_comes_again_is_copied_and_never_parked() {
+    let bench = Bench::start().await;
+    let receiver = Receiver::start().await.unwrap();
+    let named = bench.endpoint(&receiver.url("/named")).await;
+    let event = bench.event(&[&named]);
+    bench.publish_event(&event).await;
+    // An owner before us had it, and gave it back after it may have copied it.
+    let durable = subject::fanout_durable(number(&bench));
+    let mut before = Puller::new(
+        &bench.nats,
+        subject::EVENTS,
+        &durable,
+        PullConfig::default(),
+    );
+    let held = before.next().await;
+    held.token.nak(Some(Duration::from_secs(2))).await;
+    before.stop().await;
+    let running = bench.dispatcher(Config::default());
+    wait::until("the event to be delivered", SOON, async || {
+        ask_room(&bench, vec![named.endpoint]).await;
+        receiver.counts_of("/named").arrived == 1
+    })
+    .await
+    .unwrap();
+    let records = bench.recorded.wait(1, SOON).await;
+    assert_eq!(parked(&records, ParkReason::Backlog), 0, "{records:?}");
     running.stop().await;
 }
 

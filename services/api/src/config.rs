@@ -22,9 +22,12 @@ pub struct Config {
     /// How long a request's head may take, and a connection may be idle, 1 s to 5 minutes.
     #[serde(with = "humantime_serde")]
     pub head_within: Duration,
-    /// How long a request's body may take, 1 s to 5 minutes.
+    /// How long a request's body may take, and an answer may wait for its client to read on, 1 s to 5
+    /// minutes.
     #[serde(with = "humantime_serde")]
     pub body_within: Duration,
+    /// Bytes of bodies that may be coming in at a time, 8 MiB to 2 GiB; more are refused.
+    pub body_bytes: u32,
     /// Requests a second of a key that has no limit of its own, 1 to 10,000; none is no limit.
     pub rate_limit: Option<u32>,
     /// How long a key counts as valid once it was looked up, 0 s to 1 minute: what a revocation may
@@ -50,6 +53,7 @@ impl Default for Config {
             max_connections: 1_024,
             head_within: seconds(15),
             body_within: seconds(15),
+            body_bytes: 256 << 20,
             rate_limit: None,
             keys_for: seconds(5),
             intake: intake::Config::default(),
@@ -66,6 +70,7 @@ impl Config {
         faults.range("max_connections", self.max_connections, 1..=100_000);
         faults.duration("head_within", self.head_within, seconds(1)..=seconds(300));
         faults.duration("body_within", self.body_within, seconds(1)..=seconds(300));
+        faults.range("body_bytes", self.body_bytes, 8 << 20..=2 << 30);
         faults.duration("keys_for", self.keys_for, Duration::ZERO..=seconds(60));
         faults.within("intake", |faults| self.intake.validate(faults));
         if let Some(rate) = self.rate_limit {
@@ -87,10 +92,11 @@ mod tests {
             max_connections: 0,
             head_within: Duration::ZERO,
             body_within: Duration::ZERO,
+            body_bytes: 1 << 20,
             rate_limit: Some(0),
             ..Config::default()
         };
         config.validate(&mut faults);
-        assert_eq!(faults.found().len(), 4, "{faults}");
+        assert_eq!(faults.found().len(), 5, "{faults}");
     }
 }

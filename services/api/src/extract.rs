@@ -1,13 +1,13 @@
 //! What handlers take out of a request, with refusals as problems.
 //!
-//! Owns the limits of bodies, in size and time, and how ids and versions are read. A body is JSON:
-//! keys that nobody knows and keys given twice are refused, by `serde` for what has fields.
+//! Owns the limits of bodies, in size, time and the memory of all together, and how ids and versions
+//! are read. A body is JSON: keys that nobody knows and keys given twice are refused, by `serde` for
+//! what has fields.
 
 use std::str::FromStr;
 use std::time::Duration;
 
 use axum::extract::{FromRequest, FromRequestParts, Request};
-use bytes::{Bytes, BytesMut};
 use futures::StreamExt as _;
 use hooklane_core::error::ErrorCode;
 use hooklane_store::Store;
@@ -17,6 +17,7 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE, IF_MATCH};
 use http::request::Parts;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use utoipa::IntoParams;
 use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
 use utoipa::openapi::{ObjectBuilder, Required, Type};
@@ -28,6 +29,10 @@ use crate::request_id::RequestId;
 
 /// Largest body of a management request, in bytes.
 pub(crate) const SMALL: usize = 512 * 1024;
+/// In what pieces bodies share memory, in bytes.
+pub(crate) const PIECE: usize = 64 * 1024;
+/// When to come again after there was no room for a body, in seconds.
+const COME_AGAIN: u32 = 1;
 
 /// The parameters in the path.
 #[derive(Debug)]
@@ -73,7 +78,13 @@ impl<T: DeserializeOwned, const LIMIT: usize> FromRequest<Api> for Body<T, LIMIT
                 "a body is read as JSON alone; send it with `content-type: application/json`",
             ));
         }
-        let bytes = read(request, LIMIT, api.config().body_within).await?;
+        let mut room = Room::of(api.bodies());
+        let bytes = read(request, LIMIT, api.config().body_within, &mut room).await?;
+        // What has fields is also read from an array, by their order: nobody is to rely on that.
+        if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
+            let detail = "the body is not what is expected: give an object";
+            return Err(Problem::unprocessable(detail));
+        }
         let body = serde_json::from_slice(&bytes).map_err(|error| {
             // Its text names the field, line and column; a value is shown only where it is short.
             let detail = cut(&error.to_string());
@@ -87,7 +98,8 @@ impl<T: DeserializeOwned, const LIMIT: usize> FromRequest<Api> for Body<T, LIMIT
     }
 }
 
-fn cut(text: &str) -> String {
+/// What of an error's text is shown.
+pub(crate) fn cut(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(300).collect()
 }
 
@@ -102,8 +114,53 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence.eq_ignore_ascii_case("application/json")
 }
 
-/// The whole body, within its limits.
-async fn read(request: Request, limit: usize, within: Duration) -> Result<Bytes, Problem> {
+/// What a body takes of the memory that all bodies share; given back when dropped.
+struct Room<'a> {
+    all: &'a Semaphore,
+    taken: Option<SemaphorePermit<'a>>,
+    bytes: usize,
+}
+
+impl<'a> Room<'a> {
+    fn of(all: &'a Semaphore) -> Self {
+        Self {
+            all,
+            taken: None,
+            bytes: 0,
+        }
+    }
+
+    /// Makes room for a body of so many bytes, and for as much again if it grows, up to `limit`.
+    fn grow(&mut self, body: &mut Vec<u8>, bytes: usize, limit: usize) -> Result<(), Problem> {
+        if bytes <= self.bytes {
+            return Ok(());
+        }
+        let wanted = bytes.max(self.bytes * 2).min(limit);
+        let more = wanted.div_ceil(PIECE) - self.bytes / PIECE;
+        let more = u32::try_from(more).ok();
+        let Some(more) = more.and_then(|more| self.all.try_acquire_many(more).ok()) else {
+            let detail = "more bodies come in than there is room for; send it again later";
+            return Err(Problem::new(ErrorCode::Busy, detail).with_retry_after(COME_AGAIN));
+        };
+        self.bytes += more.num_permits() * PIECE;
+        match &mut self.taken {
+            Some(taken) => taken.merge(more),
+            none => *none = Some(more),
+        }
+        if self.bytes > PIECE {
+            body.reserve_exact(self.bytes - body.len());
+        }
+        Ok(())
+    }
+}
+
+/// The whole body, within its limits. Memory is taken for what is there, not for what is announced.
+async fn read(
+    request: Request,
+    limit: usize,
+    within: Duration,
+    room: &mut Room<'_>,
+) -> Result<Vec<u8>, Problem> {
     let too_large = || {
         let detail = format!("the body is too large; send at most {limit} bytes");
         Problem::new(ErrorCode::PayloadTooLarge, detail)
@@ -115,15 +172,17 @@ async fn read(request: Request, limit: usize, within: Duration) -> Result<Bytes,
     }
     let mut stream = request.into_body().into_data_stream();
     let reading = async {
-        let mut body = BytesMut::with_capacity(announced.unwrap_or(0));
+        let mut body = Vec::new();
         while let Some(chunk) = stream.next().await {
             let chunk = chunk.map_err(|_| Problem::invalid("the body ended early"))?;
-            if body.len() + chunk.len() > limit {
+            let bytes = body.len() + chunk.len();
+            if bytes > limit {
                 return Err(too_large());
             }
+            room.grow(&mut body, bytes, limit)?;
             body.extend_from_slice(&chunk);
         }
-        Ok(body.freeze())
+        Ok(body)
     };
     tokio::time::timeout(within, reading)
         .await

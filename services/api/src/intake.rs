@@ -9,16 +9,21 @@
 //! takes everything that waits, up to a batch, without lingering: it commits that as one transaction
 //! and answers the requests; what came meanwhile is the next batch. So a lone request waits for
 //! nobody, and the busier the API is, the more requests share one fsync. A request's messages stay
-//! together and in order, so that of two with the same key the first one is the one accepted.
+//! in order, so that of two with the same key the first one is the one accepted.
+//!
+//! **A long request gives way.** One that has more deliveries than a transaction should have takes
+//! several, and what is left of it goes behind what came meanwhile. Its transactions are its own, so
+//! that nobody waits for the deliveries of others. What is not committed in time (`commit_within`) is
+//! refused, and the answer tells what is.
 //!
 //! **What is answered is committed.** Outcomes leave a writer after the commit alone. Where the
 //! database fails, every request of the batch gets the fault. Whether a commit whose answer was lost
 //! took place nobody can tell; a request with idempotency keys repeats safely.
 //!
 //! **Bounds.** Messages and bytes, waiting and being written, are counted by two semaphores, whose
-//! permits travel with the request: full means refused at once. A request that waited too long is
-//! refused too, and one whose client is gone by the time its turn comes is dropped: nobody was told
-//! anything about it. While the broker is down intake goes on, until the ledger holds so many
+//! permits travel with the request: full means refused at once. A request that waited too long for its
+//! first turn is refused too, whatever the writers do meanwhile, and one whose client is gone is
+//! dropped: nobody was told anything about it. While the broker is down intake goes on, until the ledger holds so many
 //! deliveries that are to be published (`pressure`).
 
 mod config;
@@ -184,8 +189,7 @@ impl Committer {
         if self.gate.is_shut() {
             return Err(Refused::Unpublished);
         }
-        let waiting = self.submitter.submit(messages)?;
-        waiting.await.unwrap_or(Err(Refused::CutOff))
+        self.submitter.submit(messages)?.answer().await
     }
 }
 

@@ -31,6 +31,7 @@ use hooklane_store::Store;
 use hooklane_store::api_key;
 use hooklane_store::dead_letter::Terms;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -92,6 +93,7 @@ struct Shared {
     known: auth::Known,
     committer: intake::Committer,
     types: intake::Types,
+    bodies: Semaphore,
 }
 
 impl Api {
@@ -127,6 +129,11 @@ impl Api {
         &self.0.committer
     }
 
+    /// What bodies that come in share: a permit for each piece of memory.
+    pub(crate) fn bodies(&self) -> &Semaphore {
+        &self.0.bodies
+    }
+
     pub(crate) fn types(&self) -> &intake::Types {
         &self.0.types
     }
@@ -157,12 +164,14 @@ impl Service {
             &parts.client,
         );
         let types = intake::Types::new(&parts.store);
+        let bodies = Semaphore::new(config.body_bytes as usize / extract::PIECE);
         let shared = Shared {
             config,
             parts,
             known: auth::Known::default(),
             committer,
             types,
+            bodies,
         };
         Ok(Self {
             api: Api(Arc::new(shared)),

@@ -49,15 +49,19 @@ pub(crate) fn limit(asked: Option<u32>) -> Result<u32, Problem> {
     }
 }
 
-/// The key that a cursor stands for.
-pub(crate) fn key<K: DeserializeOwned>(cursor: Option<&str>) -> Result<Option<K>, Problem> {
+/// The key that a cursor of this listing stands for.
+pub(crate) fn key<K: DeserializeOwned>(
+    listing: &str,
+    cursor: Option<&str>,
+) -> Result<Option<K>, Problem> {
     let Some(cursor) = cursor else {
         return Ok(None);
     };
     let read = || {
         (cursor.len() <= LONGEST).then_some(())?;
         let bytes = URL_SAFE_NO_PAD.decode(cursor).ok()?;
-        rmp_serde::from_slice(&bytes).ok()
+        let (of, key): (String, K) = rmp_serde::from_slice(&bytes).ok()?;
+        (of == listing).then_some(key)
     };
     let problem = || {
         Problem::unprocessable(
@@ -67,21 +71,23 @@ pub(crate) fn key<K: DeserializeOwned>(cursor: Option<&str>) -> Result<Option<K>
     read().map(Some).ok_or_else(problem)
 }
 
-fn cursor<K: Serialize>(key: &K) -> Option<String> {
-    let bytes = rmp_serde::to_vec(key).ok()?;
+fn cursor<K: Serialize>(listing: &str, key: &K) -> Option<String> {
+    let bytes = rmp_serde::to_vec(&(listing, key)).ok()?;
     Some(URL_SAFE_NO_PAD.encode(bytes))
 }
 
 impl<T> Page<T> {
-    /// A page of the ledger as the API shows it.
+    /// A page of the ledger as the API shows it. The listing's name goes into the cursor, so that no
+    /// other one takes it.
     pub(crate) fn of<U, K, C: Serialize>(
+        listing: &str,
         page: manage::Page<U, K>,
         view: impl FnMut(U) -> T,
         key: impl FnOnce(K) -> C,
     ) -> Self {
         Self {
             data: page.items.into_iter().map(view).collect(),
-            next: page.next.and_then(|next| cursor(&key(next))),
+            next: page.next.and_then(|next| cursor(listing, &key(next))),
         }
     }
 }
@@ -92,14 +98,18 @@ mod tests {
 
     #[test]
     fn a_cursor_reads_back_and_nonsense_is_refused() {
-        let text = cursor(&("a", 7_i64)).unwrap();
+        let text = cursor("one", &("a", 7_i64)).unwrap();
         assert_eq!(
-            key::<(String, i64)>(Some(&text)).unwrap(),
+            key::<(String, i64)>("one", Some(&text)).unwrap(),
             Some(("a".to_owned(), 7))
         );
-        assert_eq!(key::<i64>(None).unwrap(), None);
+        assert!(key::<(String, i64)>("another", Some(&text)).is_err());
+        assert_eq!(key::<i64>("one", None).unwrap(), None);
         for nonsense in ["", "!", "AAAA", "x".repeat(600).as_str()] {
-            assert!(key::<(String, i64)>(Some(nonsense)).is_err(), "{nonsense}");
+            assert!(
+                key::<(String, i64)>("one", Some(nonsense)).is_err(),
+                "{nonsense}"
+            );
         }
     }
 

@@ -22,6 +22,8 @@ pub(crate) struct Problem {
     detail: String,
     errors: Vec<Pointer>,
     retry_after: Option<u32>,
+    /// For the log alone: what went wrong inside.
+    cause: Option<String>,
 }
 
 /// One thing that is wrong with a body.
@@ -68,6 +70,7 @@ impl Problem {
             detail: detail.into(),
             errors: Vec::new(),
             retry_after: None,
+            cause: None,
         }
     }
 
@@ -117,8 +120,14 @@ impl Problem {
         StatusCode::from_u16(self.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
-    /// The whole answer.
+    /// The whole answer. A fault of our own goes into the log, under the request's id.
     pub(crate) fn render(&self, request_id: &str) -> Response {
+        if let Some(cause) = &self.cause {
+            error!(
+                request_id,
+                cause, "a request failed for a reason of our own"
+            );
+        }
         let status = self.status();
         let body = Body {
             kind: format!("urn:hooklane:error:{}", self.code),
@@ -187,6 +196,9 @@ impl From<hooklane_store::Error> for Problem {
                 Self::new(code, "the ledger can't be reached at present; come again")
                     .with_retry_after(COME_AGAIN)
             }
+            _ if error.is_data_fault() => {
+                Self::unprocessable("a value is out of the range that the ledger can hold")
+            }
             _ => internal(&error),
         }
     }
@@ -194,9 +206,8 @@ impl From<hooklane_store::Error> for Problem {
 
 /// Our own fault: the log has it, the answer does not.
 fn internal(error: &dyn std::error::Error) -> Problem {
-    error!(%error, "a request failed for a reason of our own");
-    Problem::new(
-        ErrorCode::Internal,
-        "this is a fault of the server; its log has it under the request's id",
-    )
+    let detail = "this is a fault of the server; its log has it under the request's id";
+    let mut problem = Problem::new(ErrorCode::Internal, detail);
+    problem.cause = Some(error.to_string());
+    problem
 }

@@ -65,6 +65,7 @@ pub(crate) fn router(api: Api) -> Router {
             get(async || ([(CONTENT_TYPE, "application/json")], text)),
         )
         .merge(SwaggerUi::new("/docs").config(utoipa_swagger_ui::Config::from(DOCUMENT)))
+        .method_not_allowed_fallback(async || auth::method_not_allowed())
         .fallback(async || Problem::not_found("nothing is at this address; see /docs"))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(from_fn(request_id::attach))

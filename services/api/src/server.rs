@@ -1,7 +1,8 @@
 //! Serves HTTP: connections, their number and the time that they may take.
 //!
 //! `axum::serve` has no setting for how long a request's head may take or how many headers it may
-//! have; a client that sends one byte a minute would hold its connection for ever.
+//! have; a client that sends one byte a minute would hold its connection for ever. Nor has hyper one
+//! for how long an answer may wait to be read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
@@ -59,7 +61,9 @@ pub(crate) async fn serve(
                 }
             },
         };
-        let connection = converse(http.clone(), stream, router.clone(), shutdown.clone());
+        let patience = config.body_within;
+        let router = router.clone();
+        let connection = converse(http.clone(), stream, patience, router, shutdown.clone());
         open.spawn(async move {
             connection.await;
             drop(permit);
@@ -75,13 +79,17 @@ pub(crate) async fn serve(
 async fn converse(
     http: http1::Builder,
     stream: TcpStream,
+    patience: Duration,
     router: Router,
     shutdown: CancellationToken,
 ) {
     // Small answers at once; where it can't be set they are only slower.
     let _ = stream.set_nodelay(true);
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(patience));
+    let stream = TokioIo::new(Box::pin(stream));
     let service = TowerToHyperService::new(router);
-    let mut connection = std::pin::pin!(http.serve_connection(TokioIo::new(stream), service));
+    let mut connection = std::pin::pin!(http.serve_connection(stream, service));
     let ended = tokio::select! {
         ended = &mut connection => ended,
         () = shutdown.cancelled() => {

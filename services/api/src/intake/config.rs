@@ -24,6 +24,12 @@ pub struct Config {
     /// How long a message waits for its turn before it is refused, 100 ms to 1 min.
     #[serde(with = "humantime_serde")]
     pub wait_at_most: Duration,
+    /// How long a request's messages may take in all, 1 s to 5 min; those of them that are not committed
+    /// by then, in several transactions, are refused.
+    #[serde(with = "humantime_serde")]
+    pub commit_within: Duration,
+    /// Deliveries that one transaction makes at the most, unless a single message has more, 1 to 100,000.
+    pub max_deliveries: usize,
     /// How long one transaction may take, 1 s to 1 min; one that takes longer is tried again with fewer
     /// messages, and a batch that takes twice that is given up.
     #[serde(with = "humantime_serde")]
@@ -50,6 +56,8 @@ impl Default for Config {
             queue_messages: 10_000,
             queue_bytes: 64 << 20,
             wait_at_most: Duration::from_secs(10),
+            commit_within: Duration::from_secs(20),
+            max_deliveries: Settings::new(NonZeroU16::MIN).max_deliveries,
             accept_timeout: Duration::from_secs(5),
             unpublished_limit: 1_000_000,
             publish_within: Settings::new(NonZeroU16::MIN).publish_within,
@@ -69,6 +77,9 @@ impl Config {
         faults.range("queue_bytes", self.queue_bytes, 8 << 20..=2 << 30);
         let tenth = Duration::from_millis(100);
         faults.duration("wait_at_most", self.wait_at_most, tenth..=seconds(60));
+        let within = seconds(1)..=seconds(300);
+        faults.duration("commit_within", self.commit_within, within);
+        faults.range("max_deliveries", self.max_deliveries, 1..=100_000);
         faults.duration(
             "accept_timeout",
             self.accept_timeout,
@@ -91,6 +102,7 @@ impl Config {
             publish_within: self.publish_within,
             deadline: deliver_within,
             timeout: self.accept_timeout,
+            max_deliveries: self.max_deliveries,
             ..Settings::new(partitions)
         }
     }
@@ -109,6 +121,8 @@ mod tests {
             commits_at_once: 0,
             queue_bytes: 1,
             wait_at_most: Duration::ZERO,
+            commit_within: Duration::ZERO,
+            max_deliveries: 0,
             ..Config::default()
         };
         bad.validate(&mut faults);
@@ -117,6 +131,13 @@ mod tests {
             .iter()
             .map(|fault| fault.key.as_str())
             .collect();
-        assert_eq!(keys, ["commits_at_once", "queue_bytes", "wait_at_most"]);
+        let expected = [
+            "commits_at_once",
+            "queue_bytes",
+            "wait_at_most",
+            "commit_within",
+            "max_deliveries",
+        ];
+        assert_eq!(keys, expected);
     }
 }

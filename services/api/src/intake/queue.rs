@@ -1,10 +1,16 @@
 //! The queue between requests and writers: bounded by messages and by bytes, first come, first served.
+//!
+//! A request waits with a [`Ticket`]. As long as no writer has taken its entry, the ticket can take it
+//! out again: because it waited for too long, or because nobody waits for it any more. So neither
+//! depends on when a writer comes by.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use hooklane_store::accept::NewMessage;
-use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use hooklane_store::accept::{NewMessage, Outcome};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -13,54 +19,128 @@ use super::{Answer, Config, Refused};
 /// Bytes that a message takes beside its payload and its texts.
 const OVERHEAD: usize = 512;
 
-type Reply = oneshot::Sender<Result<Answer, Refused>>;
-
 /// A request's messages, and who waits for them.
 #[derive(Debug)]
 pub(super) struct Entry {
+    /// Those that are not decided yet.
     pub(super) messages: Vec<NewMessage>,
-    pub(super) reply: Reply,
+    /// Of those that are; none before a writer had its first turn with it.
+    pub(super) outcomes: Vec<Outcome>,
+    reply: oneshot::Sender<Result<Answer, Refused>>,
     /// Counts the messages until the entry is answered.
-    pub(super) room: Room,
+    room: Room,
+    /// Where it stands in the queue.
+    place: Arc<AtomicU64>,
     bytes: usize,
     since: Instant,
 }
 
 /// What an entry takes of the queue's bounds; given back when dropped.
 #[derive(Debug)]
-pub(super) struct Room {
+struct Room {
     _messages: OwnedSemaphorePermit,
     _bytes: OwnedSemaphorePermit,
+}
+
+impl Entry {
+    /// Tells who waits what became of the messages; `fault` is of those that are not decided.
+    pub(super) fn answer(self, fault: Option<Refused>) {
+        let Self {
+            outcomes,
+            reply,
+            room,
+            ..
+        } = self;
+        let answer = match fault {
+            Some(fault) if outcomes.is_empty() => Err(fault),
+            fault => Ok(Answer { outcomes, fault }),
+        };
+        // A client that is gone is told nothing; what is accepted is accepted all the same.
+        let _ = reply.send(answer);
+        drop(room);
+    }
+
+    /// Whether some of it is committed, and the rest goes on.
+    fn is_begun(&self) -> bool {
+        !self.outcomes.is_empty()
+    }
+}
+
+/// What waits, by place.
+#[derive(Debug, Default)]
+struct Line {
+    entries: BTreeMap<u64, Entry>,
+    /// The next place at the end.
+    end: u64,
+    /// Nothing more is let in.
+    closed: bool,
+}
+
+impl Line {
+    fn push(&mut self, entry: Entry) {
+        entry.place.store(self.end, Ordering::Relaxed);
+        self.entries.insert(self.end, entry);
+        self.end += 1;
+    }
+}
+
+/// What both ends share.
+#[derive(Debug)]
+struct Shared {
+    line: Mutex<Line>,
+    arrived: Notify,
+    /// How long an entry may wait for its first turn.
+    wait_at_most: Duration,
+    /// How long an entry may take in all.
+    commit_within: Duration,
+}
+
+impl Shared {
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// When the entry has waited for too long.
+    fn overdue(&self, entry: &Entry) -> Instant {
+        let patience = if entry.is_begun() {
+            self.commit_within
+        } else {
+            self.wait_at_most
+        };
+        entry.since + patience
+    }
 }
 
 /// The end that requests are put in at.
 #[derive(Debug, Clone)]
 pub(super) struct Submitter {
-    entries: mpsc::UnboundedSender<Entry>,
+    shared: Arc<Shared>,
     messages: Arc<Semaphore>,
     bytes: Arc<Semaphore>,
 }
 
-/// The end that writers take from.
+/// The end that writers take from. Dropped, nothing more is let in, and nobody waits any more.
 #[derive(Debug)]
 pub(super) struct Queue {
-    /// Who holds it takes the next batch; the others wait their turn.
-    entries: Mutex<mpsc::UnboundedReceiver<Entry>>,
+    shared: Arc<Shared>,
     /// Messages after which a batch takes no further entry.
     batch: usize,
     /// Bytes after which a batch takes no further entry.
     batch_bytes: usize,
-    wait_at_most: Duration,
 }
 
 /// Bytes after which a transaction takes no further request along.
 const BATCH_BYTES: usize = 8 << 20;
 
 pub(super) fn new(config: &Config) -> (Submitter, Queue) {
-    // The semaphores bound it.
-    let (sender, receiver) = mpsc::unbounded_channel();
+    let shared = Arc::new(Shared {
+        line: Mutex::default(),
+        arrived: Notify::new(),
+        wait_at_most: config.wait_at_most,
+        commit_within: config.commit_within,
+    });
     let submitter = Submitter {
-        entries: sender,
+        shared: Arc::clone(&shared),
         messages: Arc::new(Semaphore::new(config.queue_messages as usize)),
         bytes: Arc::new(Semaphore::new(config.queue_bytes as usize)),
     };
@@ -70,21 +150,16 @@ pub(super) fn new(config: &Config) -> (Submitter, Queue) {
         (1, 1)
     };
     let queue = Queue {
-        entries: Mutex::new(receiver),
+        shared,
         batch,
         batch_bytes,
-        wait_at_most: config.wait_at_most,
     };
     (submitter, queue)
 }
 
 impl Submitter {
-    /// Puts messages in, if there is room for them at once. The receiver gets the answer, or nothing
-    /// where the writer ended.
-    pub(super) fn submit(
-        &self,
-        messages: Vec<NewMessage>,
-    ) -> Result<oneshot::Receiver<Result<Answer, Refused>>, Refused> {
+    /// Puts messages in, if there is room for them at once.
+    pub(super) fn submit(&self, messages: Vec<NewMessage>) -> Result<Ticket, Refused> {
         let bytes: usize = messages.iter().map(size).sum();
         let take = |of: &Arc<Semaphore>, amount: usize| {
             let amount = u32::try_from(amount).map_err(|_| Refused::Full)?;
@@ -96,15 +171,31 @@ impl Submitter {
             _bytes: take(&self.bytes, bytes)?,
         };
         let (reply, answer) = oneshot::channel();
+        let place = Arc::default();
+        let since = Instant::now();
         let entry = Entry {
             messages,
+            outcomes: Vec::new(),
             reply,
             room,
+            place: Arc::clone(&place),
             bytes,
-            since: Instant::now(),
+            since,
         };
-        self.entries.send(entry).map_err(|_| Refused::Stopping)?;
-        Ok(answer)
+        {
+            let mut line = self.shared.line();
+            if line.closed {
+                return Err(Refused::Stopping);
+            }
+            line.push(entry);
+        }
+        self.shared.arrived.notify_one();
+        Ok(Ticket {
+            shared: Arc::clone(&self.shared),
+            place,
+            answer,
+            since,
+        })
     }
 }
 
@@ -112,53 +203,138 @@ fn size(message: &NewMessage) -> usize {
     OVERHEAD + message.payload.len() + message.key.as_deref().map_or(0, str::len)
 }
 
+/// Waits for a request's answer. Dropped, it takes the request out, unless a writer has it.
+#[derive(Debug)]
+pub(super) struct Ticket {
+    shared: Arc<Shared>,
+    place: Arc<AtomicU64>,
+    answer: oneshot::Receiver<Result<Answer, Refused>>,
+    since: Instant,
+}
+
+impl Ticket {
+    /// The answer: a writer's, or that it took too long.
+    pub(super) async fn answer(mut self) -> Result<Answer, Refused> {
+        let mut patience = [self.shared.wait_at_most, self.shared.commit_within];
+        patience.sort_unstable();
+        for patience in patience {
+            let until = self.since + patience;
+            if let Ok(answer) = tokio::time::timeout_at(until, &mut self.answer).await {
+                return answer.unwrap_or(Err(Refused::CutOff));
+            }
+            let shared = &self.shared;
+            if let Some(entry) = self.take_out(|entry| shared.overdue(entry) <= until) {
+                entry.answer(Some(Refused::Full));
+            }
+        }
+        // A writer has it, and answers for it soon.
+        (&mut self.answer).await.unwrap_or(Err(Refused::CutOff))
+    }
+
+    fn take_out(&self, whether: impl FnOnce(&Entry) -> bool) -> Option<Entry> {
+        let mut line = self.shared.line();
+        // Only this entry was ever there: places are not given twice.
+        let place = self.place.load(Ordering::Relaxed);
+        whether(line.entries.get(&place)?)
+            .then(|| line.entries.remove(&place))
+            .flatten()
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        drop(self.take_out(|_| true));
+    }
+}
+
 impl Queue {
     /// The next batch: at least one entry, without waiting for a second. `None` once `shutdown` is
     /// there and nothing waits any more; nothing is let in from then on.
     pub(super) async fn take(&self, shutdown: &CancellationToken) -> Option<Vec<Entry>> {
-        let mut entries = self.entries.lock().await;
-        let mut batch = Vec::new();
-        let (mut messages, mut bytes) = (0, 0);
-        while batch.is_empty() {
-            let first = tokio::select! {
+        loop {
+            let (batch, more, closed) = self.next();
+            if more {
+                // Whoever was told of it may have come too early.
+                self.shared.arrived.notify_one();
+            }
+            if !batch.is_empty() {
+                return Some(batch);
+            }
+            if closed {
+                return None;
+            }
+            tokio::select! {
                 biased;
-                first = entries.recv() => first,
-                () = shutdown.cancelled() => {
-                    entries.close();
-                    entries.recv().await
-                }
-            };
-            let mut next = Some(first?);
-            while let Some(entry) = next {
-                if let Some(entry) = self.in_time(entry) {
-                    messages += entry.messages.len();
-                    bytes += entry.bytes;
-                    batch.push(entry);
-                }
-                let full = messages >= self.batch || bytes >= self.batch_bytes;
-                next = if full { None } else { entries.try_recv().ok() };
+                () = self.shared.arrived.notified() => {}
+                () = shutdown.cancelled() => self.shared.line().closed = true,
             }
         }
-        Some(batch)
     }
 
-    /// The entry, unless nobody waits for it any more or it waited for too long.
-    fn in_time(&self, entry: Entry) -> Option<Entry> {
-        if entry.reply.is_closed() {
-            return None;
+    /// What is at the front, whether there is more, and whether nothing more will come. An entry that
+    /// is begun goes alone: it has enough for a transaction, and nobody is to wait for that.
+    fn next(&self) -> (Vec<Entry>, bool, bool) {
+        let mut batch: Vec<Entry> = Vec::new();
+        let (mut messages, mut bytes) = (0, 0);
+        let mut line = self.shared.line();
+        while messages < self.batch && bytes < self.batch_bytes {
+            let Some(first) = line.entries.first_entry() else {
+                break;
+            };
+            let begun = first.get().is_begun();
+            if begun && !batch.is_empty() {
+                break;
+            }
+            let entry = first.remove();
+            messages += entry.messages.len();
+            bytes += entry.bytes;
+            batch.push(entry);
+            if begun {
+                break;
+            }
         }
-        if entry.since.elapsed() > self.wait_at_most {
-            // Who is gone by now need not be told.
-            let _ = entry.reply.send(Err(Refused::Full));
-            return None;
+        (batch, !line.entries.is_empty(), line.closed)
+    }
+
+    /// Puts entries back that a writer did not come to, where they were, or what is left of one behind
+    /// all that wait. Those that have waited for too long are answered.
+    pub(super) fn put_back(&self, entries: impl IntoIterator<Item = Entry>) {
+        let now = Instant::now();
+        for entry in entries {
+            if self.shared.overdue(&entry) <= now {
+                entry.answer(Some(Refused::Full));
+                continue;
+            }
+            if entry.reply.is_closed() {
+                continue;
+            }
+            let mut line = self.shared.line();
+            if entry.is_begun() {
+                line.push(entry);
+            } else {
+                let place = entry.place.load(Ordering::Relaxed);
+                line.entries.insert(place, entry);
+            }
+            drop(line);
+            self.shared.arrived.notify_one();
         }
-        Some(entry)
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        let mut line = self.shared.line();
+        line.closed = true;
+        let entries = std::mem::take(&mut line.entries);
+        drop(line);
+        drop(entries);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use hooklane_proto::token::{ConsumerId, EventType};
+    use hooklane_store::accept::{Reason, Rejection};
 
     use super::super::new_message;
     use super::*;
@@ -218,16 +394,68 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_left_is_dropped_and_who_waited_for_too_long_is_told() {
+    async fn who_leaves_gives_way_and_who_waited_for_too_long_is_told_without_a_writer() {
+        let config = Config {
+            queue_messages: 1_000,
+            ..Config::default()
+        };
+        let (submitter, queue) = new(&config);
+        drop(submitter.submit(messages(1_000)).unwrap());
+        let late = submitter.submit(messages(1_000)).unwrap();
+        let started = Instant::now();
+        assert!(matches!(late.answer().await, Err(Refused::Full)));
+        assert_eq!(started.elapsed(), config.wait_at_most);
+        let _waits = submitter.submit(messages(3)).unwrap();
+        let batch = queue.take(&CancellationToken::new()).await.unwrap();
+        assert_eq!(sizes(&batch), [3]);
+    }
+
+    fn decide(entry: &mut Entry, count: usize) {
+        let outcome = Outcome::Rejected(Rejection {
+            reason: Reason::Refused,
+            detail: String::new(),
+        });
+        entry.messages.drain(..count);
+        entry.outcomes.extend(vec![outcome; count]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_left_goes_behind_what_waits_and_alone() {
         let (submitter, queue) = new(&Config::default());
         let never = CancellationToken::new();
-        let late = submitter.submit(messages(1)).unwrap();
-        tokio::time::advance(Duration::from_secs(11)).await;
-        drop(submitter.submit(messages(2)).unwrap());
-        let _waits = submitter.submit(messages(3)).unwrap();
-        let batch = queue.take(&never).await.unwrap();
-        assert_eq!(sizes(&batch), [3]);
-        assert!(matches!(late.await.unwrap(), Err(Refused::Full)));
+        let mut waiting = Vec::new();
+        let mut submit = |count| waiting.push(submitter.submit(messages(count)).unwrap());
+        submit(20);
+        submit(7);
+        let mut batch = queue.take(&never).await.unwrap();
+        submit(3);
+        decide(&mut batch[0], 5);
+        queue.put_back(batch);
+        submit(2);
+        for expected in [&[7, 3][..], &[15], &[2]] {
+            let batch = queue.take(&never).await.unwrap();
+            assert_eq!(sizes(&batch), expected);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_not_committed_in_time_is_told_with_what_is() {
+        let config = Config::default();
+        let (submitter, queue) = new(&config);
+        let never = CancellationToken::new();
+        let started = Instant::now();
+        for returned in [config.commit_within / 2, config.commit_within * 2] {
+            let ticket = submitter.submit(messages(3)).unwrap();
+            let answer = tokio::spawn(ticket.answer());
+            let mut batch = queue.take(&never).await.unwrap();
+            decide(&mut batch[0], 1);
+            tokio::time::sleep(returned).await;
+            queue.put_back(batch);
+            let answer = answer.await.unwrap().unwrap();
+            assert_eq!(answer.outcomes.len(), 1);
+            assert!(matches!(answer.fault, Some(Refused::Full)));
+        }
+        assert_eq!(started.elapsed(), config.commit_within * 3);
     }
 
     #[tokio::test(start_paused = true)]

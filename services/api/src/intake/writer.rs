@@ -1,6 +1,5 @@
 //! A task that commits what waits, answers it and has it published.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hooklane_nats::events::Lane;
@@ -29,23 +28,24 @@ impl Writer {
         lane.finish().await;
     }
 
-    /// One batch: one transaction, or several where one would become too large.
+    /// One transaction. What it does not come to, since it would become too large, goes back into the
+    /// queue.
     async fn commit(&self, entries: Vec<Entry>, lane: &Lane) {
-        let (mut waiting, mut messages) = Waiting::of(entries);
-        while !messages.is_empty() {
-            match self.accept(&messages).await {
-                Ok(accepted) => {
-                    messages.drain(..accepted.outcomes.len());
-                    waiting.decided(accepted.outcomes);
-                    if let Some(until) = accepted.publish_until {
-                        lane.publish(accepted.events, until).await;
-                    }
+        let batch = Batch::of(entries);
+        match self.accept(&batch.messages).await {
+            Ok(accepted) => {
+                let (begun, untouched) = batch.decided(accepted.outcomes);
+                self.queue.put_back(untouched);
+                if let Some(until) = accepted.publish_until {
+                    lane.publish(accepted.events, until).await;
                 }
-                Err(error) => {
-                    let (requests, messages) = (waiting.entries.len(), messages.len());
-                    warn!(%error, requests, messages, "messages could not be committed");
-                    return waiting.failed(Refused::Failed(Arc::new(error)));
-                }
+                // Only now: the rest may go through another lane, and a request's order is kept.
+                self.queue.put_back(begun);
+            }
+            Err(error) => {
+                let (requests, messages) = (batch.entries.len(), batch.messages.len());
+                warn!(%error, requests, messages, "messages could not be committed");
+                batch.failed(&Refused::Failed(Arc::new(error)));
             }
         }
     }
@@ -65,71 +65,52 @@ impl Writer {
     }
 }
 
-/// The requests of a batch that are not answered yet, in the order of their messages.
-struct Waiting {
-    entries: VecDeque<Half>,
+/// Requests that share a transaction.
+struct Batch {
+    /// Without their messages; how many each has is beside it.
+    entries: Vec<(Entry, usize)>,
+    /// All of their messages, in their order.
+    messages: Vec<NewMessage>,
 }
 
-/// A request, and what is decided of it.
-struct Half {
-    entry: Entry,
-    /// How many messages it has.
-    wanted: usize,
-    outcomes: Vec<Outcome>,
-}
-
-impl Waiting {
-    fn of(entries: Vec<Entry>) -> (Self, Vec<NewMessage>) {
+impl Batch {
+    fn of(entries: Vec<Entry>) -> Self {
         let mut messages = Vec::with_capacity(entries.iter().map(|e| e.messages.len()).sum());
         let entries = entries.into_iter().map(|mut entry| {
-            let wanted = entry.messages.len();
+            let count = entry.messages.len();
             messages.append(&mut entry.messages);
-            Half {
-                entry,
-                wanted,
-                outcomes: Vec::new(),
-            }
+            (entry, count)
         });
         let entries = entries.collect();
-        (Self { entries }, messages)
+        Self { entries, messages }
     }
 
-    /// Hands out what is committed, and answers the requests that are complete.
-    fn decided(&mut self, outcomes: Vec<Outcome>) {
+    /// Hands out what is committed and answers the requests that are complete. Returns the one that is
+    /// begun, and those that nothing is decided of.
+    fn decided(self, outcomes: Vec<Outcome>) -> (Option<Entry>, Vec<Entry>) {
+        let (mut begun, mut untouched) = (None, Vec::new());
+        let mut messages = self.messages.into_iter().skip(outcomes.len());
         let mut outcomes = outcomes.into_iter();
-        while let Some(half) = self.entries.front_mut() {
-            let open = half.wanted - half.outcomes.len();
-            half.outcomes.extend(outcomes.by_ref().take(open));
-            if half.outcomes.len() < half.wanted {
-                return;
-            }
-            if let Some(half) = self.entries.pop_front() {
-                half.answer(None);
+        for (mut entry, count) in self.entries {
+            let decided = outcomes.len().min(count);
+            entry.outcomes.extend(outcomes.by_ref().take(count));
+            entry.messages = messages.by_ref().take(count - decided).collect();
+            if decided == count {
+                entry.answer(None);
+            } else if decided > 0 {
+                begun = Some(entry);
+            } else {
+                untouched.push(entry);
             }
         }
+        (begun, untouched)
     }
 
-    /// Tells all others that they were not committed.
-    fn failed(self, fault: Refused) {
-        for half in self.entries {
-            half.answer(Some(fault.clone()));
+    /// Tells all that what was not committed before was not committed.
+    fn failed(self, fault: &Refused) {
+        for (entry, _) in self.entries {
+            entry.answer(Some(fault.clone()));
         }
-    }
-}
-
-impl Half {
-    fn answer(self, fault: Option<Refused>) {
-        let Entry { reply, room, .. } = self.entry;
-        let answer = match fault {
-            Some(fault) if self.outcomes.is_empty() => Err(fault),
-            fault => Ok(Answer {
-                outcomes: self.outcomes,
-                fault,
-            }),
-        };
-        // A client that is gone is told nothing; its messages are accepted all the same.
-        let _ = reply.send(answer);
-        drop(room);
     }
 }
 
@@ -160,20 +141,24 @@ mod tests {
     #[tokio::test]
     async fn outcomes_go_to_whose_messages_they_are_also_where_the_rest_fails() {
         let (submitter, queue) = queue::new(&Config::default());
-        let submit = |count| submitter.submit(messages(count)).unwrap();
+        let submit = |count| tokio::spawn(submitter.submit(messages(count)).unwrap().answer());
         let (first, second, third) = (submit(2), submit(3), submit(1));
-        let entries = queue.take(&CancellationToken::new()).await.unwrap();
-        let (mut waiting, all) = Waiting::of(entries);
-        assert_eq!(all.len(), 6);
-        waiting.decided(outcomes(0..1));
-        waiting.decided(outcomes(1..4));
+        let never = CancellationToken::new();
+        let batch = Batch::of(queue.take(&never).await.unwrap());
+        assert_eq!(batch.messages.len(), 6);
+        let (begun, untouched) = batch.decided(outcomes(0..4));
         let first = first.await.unwrap().unwrap();
         assert_eq!(first.outcomes, outcomes(0..2));
         assert!(first.fault.is_none());
-        waiting.failed(Refused::CutOff);
+        assert_eq!(begun.as_ref().unwrap().messages.len(), 1);
+        assert_eq!(untouched[0].messages.len(), 1);
+        queue.put_back(untouched);
+        Batch::of(queue.take(&never).await.unwrap()).failed(&Refused::CutOff);
+        assert!(matches!(third.await.unwrap(), Err(Refused::CutOff)));
+        queue.put_back(begun);
+        Batch::of(queue.take(&never).await.unwrap()).failed(&Refused::CutOff);
         let second = second.await.unwrap().unwrap();
         assert_eq!(second.outcomes, outcomes(2..4));
         assert!(matches!(second.fault, Some(Refused::CutOff)));
-        assert!(matches!(third.await.unwrap(), Err(Refused::CutOff)));
     }
 }

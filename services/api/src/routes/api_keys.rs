@@ -21,6 +21,9 @@ use crate::extract::{Acting, Body, Path, Query, id};
 use crate::page::{self, Page, PageQuery};
 use crate::problem::Problem;
 
+/// What cursors are of.
+const LISTING: &str = "api_keys";
+
 pub(super) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(list, create))
@@ -174,14 +177,14 @@ async fn list(
     State(api): State<Api>,
     Query(query): Query<PageQuery>,
 ) -> Result<Json<Page<ApiKey>>, Problem> {
-    let after: Option<uuid::Uuid> = page::key(query.cursor.as_deref())?;
+    let after: Option<uuid::Uuid> = page::key(LISTING, query.cursor.as_deref())?;
     let limit = page::limit(query.limit)?;
     let listing = Listing {
         consumer: None,
         after: after.map(ApiKeyId::from_uuid),
     };
     let found = api_key::list(api.store(), &listing, limit).await?;
-    Ok(Json(Page::of(found, ApiKey::from, ApiKeyId::uuid)))
+    Ok(Json(Page::of(LISTING, found, ApiKey::from, ApiKeyId::uuid)))
 }
 
 /// Make a key.

@@ -25,6 +25,9 @@ use crate::extract::{Path, Query, id, optional_id};
 use crate::page::{self, Page};
 use crate::problem::Problem;
 
+/// What cursors are of.
+const LISTING: &str = "attempts";
+
 pub(super) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(list))
@@ -268,7 +271,7 @@ async fn list(
     Query(query): Query<ListQuery>,
 ) -> Result<Json<Page<Attempt>>, Problem> {
     let limit = page::limit(query.limit)?;
-    let after: Option<(DateTime<Utc>, Uuid)> = page::key(query.cursor.as_deref())?;
+    let after: Option<(DateTime<Utc>, Uuid)> = page::key(LISTING, query.cursor.as_deref())?;
     let which = match (query.message, query.endpoint) {
         (Some(message), endpoint) => {
             let path = MessagePath { consumer, message };
@@ -291,7 +294,7 @@ async fn list(
         ..Listing::of(which)
     };
     let found = attempt::list(api.store(), &listing, limit).await?;
-    Ok(Json(Page::of(found, Attempt::from, |(at, id)| {
+    Ok(Json(Page::of(LISTING, found, Attempt::from, |(at, id)| {
         (at, id.uuid())
     })))
 }

@@ -16,6 +16,9 @@ use crate::extract::Query;
 use crate::page::{self, Page};
 use crate::problem::Problem;
 
+/// What cursors are of.
+const LISTING: &str = "audit_log";
+
 pub(super) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(list))
 }
@@ -123,8 +126,10 @@ async fn list(
         action: action.map_err(|error| Problem::unprocessable(error.to_string()))?,
         since: query.since,
         until: query.until,
-        after: page::key(query.cursor.as_deref())?,
+        after: page::key(LISTING, query.cursor.as_deref())?,
     };
     let found = audit_log::list(api.store(), &listing, limit).await?;
-    Ok(Json(Page::of(found, AuditEntry::from, |place| place)))
+    Ok(Json(Page::of(LISTING, found, AuditEntry::from, |place| {
+        place
+    })))
 }

@@ -18,6 +18,9 @@ use crate::extract::{Acting, Body, IfMatch, Path, Query, etag, nullable};
 use crate::page::{self, Page, PageQuery};
 use crate::problem::Problem;
 
+/// What cursors are of.
+const LISTING: &str = "consumers";
+
 pub(super) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(list, create))
@@ -119,10 +122,10 @@ async fn list(
     State(api): State<Api>,
     Query(query): Query<PageQuery>,
 ) -> Result<Json<Page<Consumer>>, Problem> {
-    let after: Option<ConsumerId> = page::key(query.cursor.as_deref())?;
+    let after: Option<ConsumerId> = page::key(LISTING, query.cursor.as_deref())?;
     let limit = page::limit(query.limit)?;
     let found = consumer::list(api.store(), after.as_ref(), limit).await?;
-    Ok(Json(Page::of(found, Consumer::from, |id| id)))
+    Ok(Json(Page::of(LISTING, found, Consumer::from, |id| id)))
 }
 
 /// Add a consumer.

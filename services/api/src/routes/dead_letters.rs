@@ -24,6 +24,9 @@ use crate::problem::Problem;
 /// Most dead letters of one request.
 const MOST: usize = 500;
 
+/// What cursors are of.
+const LISTING: &str = "dead_letters";
+
 pub(super) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(list_all))
@@ -93,7 +96,8 @@ impl ListQuery {
         consumer: Option<ConsumerId>,
     ) -> Result<Json<Page<DeadLetter>>, Problem> {
         let limit = page::limit(self.limit)?;
-        let after: Option<(DateTime<Utc>, Uuid, Uuid)> = page::key(self.cursor.as_deref())?;
+        let after: Option<(DateTime<Utc>, Uuid, Uuid)> =
+            page::key(LISTING, self.cursor.as_deref())?;
         let after = after.map(|(failed_at, message, endpoint)| Place {
             failed_at,
             message: MessageId::from_uuid(message),
@@ -115,7 +119,7 @@ impl ListQuery {
             .dead_letters(&filter, Order::NewestFirst, after, limit)
             .await?;
         let key = |place: Place| (place.failed_at, place.message.uuid(), place.endpoint.uuid());
-        Ok(Json(Page::of(found, DeadLetter::from, key)))
+        Ok(Json(Page::of(LISTING, found, DeadLetter::from, key)))
     }
 }
 

@@ -23,6 +23,9 @@ use crate::extract::{Acting, Path, Query, id, optional_id};
 use crate::page::{self, Page};
 use crate::problem::Problem;
 
+/// What cursors are of.
+const LISTING: &str = "deliveries";
+
 pub(super) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(list))
@@ -247,7 +250,7 @@ async fn list(
 ) -> Result<Json<Page<Delivery>>, Problem> {
     path.exists(api.store()).await?;
     let limit = page::limit(query.limit)?;
-    let after: Option<(DateTime<Utc>, Uuid, Uuid)> = page::key(query.cursor.as_deref())?;
+    let after: Option<(DateTime<Utc>, Uuid, Uuid)> = page::key(LISTING, query.cursor.as_deref())?;
     let listing = Listing {
         consumer: Some(path.consumer),
         endpoint: query.endpoint,
@@ -258,7 +261,7 @@ async fn list(
     };
     let found = delivery::list(api.store(), &listing, limit).await?;
     let place = |key: DeliveryKey| (key.accepted_at, key.message.uuid(), key.endpoint.uuid());
-    Ok(Json(Page::of(found, Delivery::from, place)))
+    Ok(Json(Page::of(LISTING, found, Delivery::from, place)))
 }
 
 /// Show a delivery with its attempts.

@@ -27,6 +27,10 @@ use crate::problem::Problem;
 use crate::routes::consumers::ConsumerPath;
 use body::{Added, Endpoint, EndpointChanges, NewEndpoint, Rotated, Rotation, Secrets, Written};
 
+/// What cursors are of: by id, and by the time of failing.
+const LISTING: &str = "endpoints";
+const FAILING: &str = "failing";
+
 pub(super) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(list_all))
@@ -105,7 +109,7 @@ impl ListQuery {
         api: &Api,
         consumer: Option<ConsumerId>,
     ) -> Result<Json<Page<Endpoint>>, Problem> {
-        let after: Option<uuid::Uuid> = page::key(self.cursor.as_deref())?;
+        let after: Option<uuid::Uuid> = page::key(LISTING, self.cursor.as_deref())?;
         let limit = page::limit(self.limit)?;
         let listing = Listing {
             consumer,
@@ -113,7 +117,12 @@ impl ListQuery {
             after: after.map(EndpointId::from_uuid),
         };
         let found = endpoint::list(api.store(), &listing, limit).await?;
-        Ok(Json(Page::of(found, Endpoint::from, EndpointId::uuid)))
+        Ok(Json(Page::of(
+            LISTING,
+            found,
+            Endpoint::from,
+            EndpointId::uuid,
+        )))
     }
 }
 
@@ -140,13 +149,17 @@ async fn list_failing(
     State(api): State<Api>,
     Query(query): Query<PageQuery>,
 ) -> Result<Json<Page<Endpoint>>, Problem> {
-    let after: Option<(Option<DateTime<Utc>>, uuid::Uuid)> = page::key(query.cursor.as_deref())?;
+    let after: Option<(Option<DateTime<Utc>>, uuid::Uuid)> =
+        page::key(FAILING, query.cursor.as_deref())?;
     let after = after.map(|(since, id)| (since, EndpointId::from_uuid(id)));
     let limit = page::limit(query.limit)?;
     let found = endpoint::failing(api.store(), None, after, limit).await?;
-    Ok(Json(Page::of(found, Endpoint::from, |(since, id)| {
-        (since, id.uuid())
-    })))
+    Ok(Json(Page::of(
+        FAILING,
+        found,
+        Endpoint::from,
+        |(since, id)| (since, id.uuid()),
+    )))
 }
 
 /// List a consumer's endpoints, the oldest first.
@@ -226,8 +239,8 @@ async fn update(
     IfMatch(expected): IfMatch,
     Body(changes): Body<EndpointChanges>,
 ) -> Result<Response, Problem> {
-    path.endpoint(&store).await?;
-    let changes = changes.into_changes()?;
+    let now = path.endpoint(&store).await?;
+    let changes = changes.into_changes(now.rate)?;
     let policy = api.addresses();
     let updated = endpoint::update(
         &store,

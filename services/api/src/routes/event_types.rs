@@ -20,6 +20,9 @@ use crate::intake::schema;
 use crate::page::{self, Page, PageQuery};
 use crate::problem::Problem;
 
+/// What cursors are of.
+const LISTING: &str = "event_types";
+
 pub(super) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(list, create))
@@ -132,10 +135,10 @@ async fn list(
     State(api): State<Api>,
     Query(query): Query<PageQuery>,
 ) -> Result<Json<Page<EventType>>, Problem> {
-    let after: Option<Name> = page::key(query.cursor.as_deref())?;
+    let after: Option<Name> = page::key(LISTING, query.cursor.as_deref())?;
     let limit = page::limit(query.limit)?;
     let found = event_type::list(api.store(), after.as_ref(), limit).await?;
-    Ok(Json(Page::of(found, EventType::from, |name| name)))
+    Ok(Json(Page::of(LISTING, found, EventType::from, |name| name)))
 }
 
 /// Add an event type.

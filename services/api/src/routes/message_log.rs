@@ -27,6 +27,9 @@ use crate::problem::Problem;
 /// Most deliveries that a message is shown with.
 const SHOWN: u32 = 200;
 
+/// What cursors are of.
+const LISTING: &str = "messages";
+
 pub(super) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(list))
@@ -325,7 +328,7 @@ async fn list(
 ) -> Result<Json<Page<ListedMessage>>, Problem> {
     path.exists(api.store()).await?;
     let limit = page::limit(query.limit)?;
-    let after: Option<(DateTime<Utc>, Uuid)> = page::key(query.cursor.as_deref())?;
+    let after: Option<(DateTime<Utc>, Uuid)> = page::key(LISTING, query.cursor.as_deref())?;
     let listing = Listing {
         consumer: Some(path.consumer),
         event_type: query.event_type,
@@ -337,9 +340,12 @@ async fn list(
         ..Listing::default()
     };
     let found = message::list(api.store(), &listing, limit).await?;
-    Ok(Json(Page::of(found, ListedMessage::from, |(at, id)| {
-        (at, id.uuid())
-    })))
+    Ok(Json(Page::of(
+        LISTING,
+        found,
+        ListedMessage::from,
+        |(at, id)| (at, id.uuid()),
+    )))
 }
 
 /// Show a message with its deliveries and their attempts.

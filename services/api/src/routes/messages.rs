@@ -103,7 +103,9 @@ async fn send(
 ///
 /// Each is taken or refused by itself, and `results` says which, in the same order. Of several with
 /// the same idempotency key the first is taken; the others repeat it, or are in conflict with it.
-/// A batch that the ledger failed on is answered as a whole where none of it was taken.
+/// A message that has no place in the ledger in time, as in a batch for very many endpoints, is
+/// rejected as `busy`: send it again. A batch of which none was taken because the ledger failed or was
+/// busy is answered as a whole.
 #[utoipa::path(
     post, path = "/v1/consumers/{consumer}/messages/batch", tag = "Messages",
     operation_id = "send_messages",
@@ -123,11 +125,6 @@ async fn send_batch(
     Body(batch): Body<SentBatch, MANY>,
 ) -> Result<Json<TakenBatch>, Problem> {
     let count = batch.messages.len();
-    if !(1..=MAX_BATCH).contains(&count) {
-        return Err(Problem::unprocessable(format!(
-            "a batch of {count} messages is not taken; give 1 to {MAX_BATCH}"
-        )));
-    }
     if headers.contains_key(IDEMPOTENCY_KEY) {
         return Err(Problem::unprocessable(
             "the header `idempotency-key` can't stand for many messages; give each an \
@@ -139,7 +136,14 @@ async fn send_batch(
     let mut results: Vec<Result<Vec<String>, Problem>> = Vec::with_capacity(count);
     let mut messages = Vec::with_capacity(count);
     let mut spans = Vec::with_capacity(count);
-    for sent in batch.messages {
+    for item in batch.messages {
+        let sent = match Sent::read(&item) {
+            Ok(sent) => sent,
+            Err(problem) => {
+                results.push(Err(problem));
+                continue;
+            }
+        };
         let known = match types.get(&sent.event_type) {
             Some(known) => known.clone(),
             None => {

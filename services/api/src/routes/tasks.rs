@@ -25,6 +25,9 @@ use crate::extract::{Acting, Body, Path, Query, id};
 use crate::page::{self, Page};
 use crate::problem::Problem;
 
+/// What cursors are of.
+const LISTING: &str = "tasks";
+
 pub(super) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(list_all))
@@ -127,7 +130,7 @@ impl ListQuery {
         api: &Api,
         consumer: Option<ConsumerId>,
     ) -> Result<Json<Page<Task>>, Problem> {
-        let after: Option<uuid::Uuid> = page::key(self.cursor.as_deref())?;
+        let after: Option<uuid::Uuid> = page::key(LISTING, self.cursor.as_deref())?;
         let limit = page::limit(self.limit)?;
         let listing = Listing {
             consumer,
@@ -135,7 +138,7 @@ impl ListQuery {
             after: after.map(TaskId::from_uuid),
         };
         let found = task::list(api.store(), &listing, limit).await?;
-        Ok(Json(Page::of(found, Task::from, TaskId::uuid)))
+        Ok(Json(Page::of(LISTING, found, Task::from, TaskId::uuid)))
     }
 }
 

@@ -40,7 +40,13 @@ async fn an_endpoint_is_added_changed_paused_and_deleted() {
         (None, Some(true))
     );
     assert!(!shown.body.to_string().contains("canary"), "{shown:?}");
-    let tag = shown.headers["etag"].to_str().unwrap().to_owned();
+    assert!(shown.headers.contains_key("etag"), "{shown:?}");
+
+    let answer = client
+        .ask("PATCH", &one, &[], Some(r#"{"unlimited": false}"#))
+        .await;
+    assert_eq!(answer.body["rate"], json!(7), "{answer:?}");
+    let tag = answer.headers["etag"].to_str().unwrap().to_owned();
 
     let stale = [("if-match", "\"999999\"")];
     let answer = client
@@ -89,6 +95,7 @@ async fn an_endpoint_is_added_changed_paused_and_deleted() {
         "endpoint.delete",
         "endpoint.resume",
         "endpoint.pause",
+        "endpoint.update",
         "endpoint.update",
         "endpoint.create",
     ];

@@ -118,6 +118,12 @@ async fn malformed_bodies_are_refused_with_a_problem() {
         ("/v1/api-keys", r#"{"name": "", "scope": "admin"}"#, 422),
         ("/v1/api-keys", r#"{"name": "n", "scope": "root"}"#, 422),
         ("/v1/api-keys", r#"{"name": "n", "scope": "consumer"}"#, 422),
+        ("/v1/consumers", r#"["listed", "name", null]"#, 422),
+        (
+            ENDPOINTS,
+            r#"{"url": "https://example.com", "headers": {"x-a": "1", "x-a": "2"}}"#,
+            422,
+        ),
         (
             "/v1/consumers/acme/dead-letters/replay",
             r#"{"dead_letters": []}"#,
@@ -172,6 +178,9 @@ async fn what_is_not_there_or_not_meant_is_a_problem_too() {
         ("GET", "/v1/consumers/acme/deliveries?status=lost", 400),
         ("GET", "/v1/audit-log?action=no.such", 422),
         ("GET", "/v1/audit-log?since=yesterday", 400),
+        ("GET", "/v1/audit-log?since=-4713-01-01T00:00:00Z", 422),
+        ("GET", "/v1/dead-letters?until=-262143-01-01T00:00:00Z", 422),
+        ("POST", "/openapi.json", 405),
     ];
     for (method, path, status) in cases {
         let answer = client.ask(method, path, &[], None).await;
@@ -242,6 +251,13 @@ async fn slow_and_oversized_requests_end() {
         answer.is_empty() || answer.starts_with("HTTP/1.1 413"),
         "{answer}"
     );
+    // Answers that nobody reads.
+    let mut deaf = TcpStream::connect(address).await.unwrap();
+    let asked = b"GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n";
+    let cut_off = async { while deaf.write_all(asked).await.is_ok() {} };
+    tokio::time::timeout(Duration::from_secs(20), cut_off)
+        .await
+        .expect("the connection to end");
     // A flood of headers.
     let many: String = (0..200).map(|n| format!("x-{n}: y\r\n")).collect();
     let answer = talk(format!("{head}{many}content-length: 2\r\n\r\n{{}}")).await;

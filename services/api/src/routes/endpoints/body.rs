@@ -1,6 +1,6 @@
 //! Endpoints as requests and answers have them.
 
-use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -11,14 +11,41 @@ use hooklane_proto::token::ConsumerId;
 use hooklane_store::endpoint::{self, Rate};
 use hooklane_store::manage;
 use secrecy::{ExposeSecret as _, SecretString};
-use serde::{Deserialize, Serialize};
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
 use crate::extract::nullable;
 use crate::problem::Problem;
 
-/// Custom headers by name. Their values may be credentials: they have no `Debug`.
-type Headers = BTreeMap<String, SecretString>;
+/// Custom headers, by name. Their values may be credentials: they have no `Debug`. One that is given
+/// twice is kept twice, and refused with the others' rules.
+#[derive(Default)]
+pub(super) struct Headers(Vec<(String, SecretString)>);
+
+impl<'de> Deserialize<'de> for Headers {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(HeadersVisitor)
+    }
+}
+
+struct HeadersVisitor;
+
+impl<'de> Visitor<'de> for HeadersVisitor {
+    type Value = Headers;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of header names and values")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Headers, A::Error> {
+        let mut headers = Vec::new();
+        while let Some(header) = map.next_entry()? {
+            headers.push(header);
+        }
+        Ok(Headers(headers))
+    }
+}
 
 /// A new endpoint.
 #[derive(Deserialize, ToSchema)]
@@ -146,8 +173,8 @@ pub(super) struct EndpointChanges {
 }
 
 impl EndpointChanges {
-    /// What the ledger is asked to change.
-    pub(super) fn into_changes(self) -> Result<endpoint::Changes, Problem> {
+    /// What the ledger is asked to change of an endpoint that has this rate.
+    pub(super) fn into_changes(self, now: Rate) -> Result<endpoint::Changes, Problem> {
         let Self {
             url,
             description,
@@ -162,6 +189,8 @@ impl EndpointChanges {
         } = self;
         let rate = match (rate, unlimited) {
             (None, None) => None,
+            // It has one already.
+            (None, Some(false)) if now != Rate::Unlimited => None,
             (rate, unlimited) => Some(rate_of(rate.flatten(), unlimited.unwrap_or(false))?),
         };
         Ok(endpoint::Changes {
@@ -195,6 +224,7 @@ fn rate_of(rate: Option<u16>, unlimited: bool) -> Result<Rate, Problem> {
 
 fn custom(headers: &Headers) -> Result<CustomHeaders, Problem> {
     let pairs = headers
+        .0
         .iter()
         .map(|(name, value)| (name.as_str(), value.expose_secret()));
     CustomHeaders::parse(pairs).map_err(|error| manage::Error::from(error).into())

@@ -1,12 +1,17 @@
 //! What is said about messages that come in: the bodies of requests and answers.
 
+use std::fmt;
+
 use chrono::{DateTime, Utc};
 use hooklane_proto::token::EventType;
 use hooklane_store::accept::Receipt;
-use serde::{Deserialize, Serialize};
+use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use super::MAX_BATCH;
+use crate::extract::cut;
 use crate::problem::{Pointer, Problem};
 
 /// A message to send to the consumer's endpoints.
@@ -40,8 +45,63 @@ pub(super) struct Sent {
 #[schema(as = NewMessages)]
 pub(super) struct SentBatch {
     /// The messages. Each is taken or refused by itself.
-    #[schema(min_items = 1, max_items = 1000)]
-    pub(super) messages: Vec<Sent>,
+    #[schema(value_type = Vec<Sent>, min_items = 1, max_items = 1000)]
+    #[serde(deserialize_with = "unread")]
+    pub(super) messages: Vec<Box<RawValue>>,
+}
+
+/// The items of a batch, each still to be read: what is wrong with one is not wrong with the others.
+/// Many small ones would take many times their size, so there are never more than a batch may have.
+fn unread<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Box<RawValue>>, D::Error> {
+    struct Items;
+
+    impl<'de> Visitor<'de> for Items {
+        type Value = Vec<Box<RawValue>>;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(formatter, "an array of 1 to {MAX_BATCH} messages")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+            let mut unread = Vec::new();
+            while let Some(item) = items.next_element()? {
+                if unread.len() == MAX_BATCH {
+                    return Err(A::Error::invalid_length(MAX_BATCH + 1, &self));
+                }
+                unread.push(item);
+            }
+            if unread.is_empty() {
+                return Err(A::Error::invalid_length(0, &self));
+            }
+            Ok(unread)
+        }
+    }
+
+    deserializer.deserialize_seq(Items)
+}
+
+impl Sent {
+    /// Reads an item of a batch. What is wrong points at the whole item.
+    pub(super) fn read(item: &RawValue) -> Result<Self, Problem> {
+        let wrong = |text: String| {
+            let pointer = Pointer {
+                pointer: String::new(),
+                detail: text.clone(),
+            };
+            Problem::unprocessable(format!("the message is not what is expected: {text}"))
+                .with_errors(vec![pointer])
+        };
+        // What has fields would be read from an array, too, by their order.
+        if !item.get().starts_with('{') {
+            return Err(wrong("give an object".to_owned()));
+        }
+        serde_json::from_str(item.get()).map_err(|error| {
+            // Where in the item: nobody knows where that is in the body.
+            let place = format!(" at line {} column {}", error.line(), error.column());
+            let text = error.to_string();
+            wrong(cut(text.strip_suffix(&place).unwrap_or(&text)))
+        })
+    }
 }
 
 /// The proof that a message is in the ledger.
@@ -49,7 +109,7 @@ pub(super) struct SentBatch {
 #[schema(as = Receipt)]
 pub(super) struct Taken {
     /// The message: the `webhook-id` of every attempt.
-    #[schema(example = "msg_01997c3f5a2d7c3e8f4b6a1d2e3c4b5a")]
+    #[schema(example = "msg_01987c3e-9d6a-7000-8000-000000000001")]
     pub(super) id: String,
     /// When the ledger took it.
     pub(super) accepted_at: DateTime<Utc>,

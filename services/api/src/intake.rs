@@ -23,8 +23,8 @@
 //! **Bounds.** Messages and bytes, waiting and being written, are counted by two semaphores, whose
 //! permits travel with the request: full means refused at once. A request that waited too long for its
 //! first turn is refused too, whatever the writers do meanwhile, and one whose client is gone is
-//! dropped: nobody was told anything about it. While the broker is down intake goes on, until the ledger holds so many
-//! deliveries that are to be published (`pressure`).
+//! dropped: nobody was told anything about it. While the broker is down intake goes on, until the
+//! ledger holds so many deliveries that are to be published (`pressure`).
 
 mod config;
 mod pressure;

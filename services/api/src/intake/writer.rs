@@ -8,8 +8,8 @@ use hooklane_store::{Error, Store};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
+use super::Refused;
 use super::queue::{Entry, Queue};
-use super::{Answer, Refused};
 
 /// What every writer works with.
 #[derive(Debug, Clone)]

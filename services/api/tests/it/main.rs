@@ -19,6 +19,7 @@ mod ledger;
 mod bench;
 mod client;
 mod commit;
+mod crowd;
 mod management;
 mod messages;
 mod refusals;

@@ -126,6 +126,11 @@ async fn what_is_wrong_with_a_message_is_told_and_nothing_is_written() {
             "unprocessable",
         ),
         (
+            r#"["invoice.paid", 1, null]"#.to_owned(),
+            422,
+            "unprocessable",
+        ),
+        (
             r#"{"event_type": "unknown", "payload": 1}"#.to_owned(),
             422,
             "unknown_event_type",
@@ -290,6 +295,57 @@ async fn each_message_of_a_batch_has_a_result_of_its_own() {
             .await,
         "4"
     );
+    served.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_can_not_be_read_of_a_batch_is_one_message_and_not_the_others() {
+    let bench = Bench::new().await;
+    let served = bench.serve(Config::default()).await;
+    let mut client = served.connect().await;
+    let wrong = [
+        r#"{"event_type": "invoice.paid", "payload": 1, "more": 1}"#,
+        r#"{"event_type": 1, "payload": 1}"#,
+        r#"{"event_type": "a b", "payload": 1}"#,
+        r#"{"event_type": "invoice.paid"}"#,
+        r#"{"event_type": "a", "event_type": "a", "payload": 1}"#,
+        r#"["invoice.paid", 1, null]"#,
+        "null",
+        "7",
+        r#""invoice.paid""#,
+    ];
+    let (first, last) = (of("1"), of("2"));
+    let messages = [&[first.as_str()], &wrong[..], &[last.as_str()]].concat();
+    let body = format!(r#"{{"messages": [ {} ]}}"#, messages.join(" ,\n "));
+    let answer = client.post(BATCH, body).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let results = answer.body["results"].as_array().unwrap();
+    assert_eq!(results.len(), messages.len());
+    for (at, result) in results.iter().enumerate() {
+        if at == 0 || at == messages.len() - 1 {
+            assert_eq!(result["status"], "accepted", "{at}");
+            continue;
+        }
+        let problem = &result["problem"];
+        assert_eq!(problem["code"], "unprocessable", "{result}");
+        let pointer = format!("/messages/{at}");
+        assert_eq!(problem["errors"][0]["pointer"], json!(pointer));
+        assert!(!problem["detail"].as_str().unwrap().contains("column"));
+    }
+    for whole in [
+        r#"{"messages": [{]}"#,
+        r#"{"messages": {}}"#,
+        r#"[[]]"#,
+        r#"{"messages": [], "more": 1}"#,
+    ] {
+        let answer = client.post(BATCH, whole).await;
+        assert!(answer.status.is_client_error(), "{whole}: {answer:?}");
+    }
+    let document = client.get("/openapi.json").await.body;
+    let messages = &document["components"]["schemas"]["NewMessages"]["properties"]["messages"];
+    let item = "#/components/schemas/NewMessage";
+    assert_eq!(messages["items"]["$ref"], item, "{messages}");
+    assert_eq!(messages["maxItems"], 1_000);
     served.running.stop().await;
 }
 

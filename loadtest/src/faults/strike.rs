@@ -60,6 +60,9 @@ impl<'a> Striker<'a> {
 
     /// Deals them all, each not before its time.
     pub(super) async fn run(mut self, blows: &[Planned<Blow>]) -> Result<Notes> {
+        // The dispatcher that started first hands over a partition at a time, into the load.
+        let (from, to) = (0, self.begun);
+        self.notes.moves.push(Span { from, to });
         for planned in blows {
             let due = self.bench.epoch.instant(self.begun) + planned.at;
             self.wait(due.saturating_duration_since(Instant::now()))

@@ -17,6 +17,7 @@ use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
+use bytes::Bytes;
 use hooklane_core::error::ErrorCode;
 use http::header::CONTENT_TYPE;
 use tower_http::catch_panic::CatchPanicLayer;
@@ -54,7 +55,7 @@ pub(crate) fn document() -> utoipa::openapi::OpenApi {
 pub(crate) fn router(api: Api) -> Router {
     let (routes, document) = v1().split_for_parts();
     let document = openapi::complete(document);
-    let text = document.to_json().unwrap_or_default();
+    let text = Bytes::from(document.to_json().unwrap_or_default());
     let keyed = routes
         .method_not_allowed_fallback(async || auth::method_not_allowed())
         .route_layer(from_fn_with_state(api.clone(), auth::require));

@@ -14,7 +14,7 @@ use crate::delivery::{Delivery, Row as DeliveryRow};
 use crate::manage::{Error, Kind};
 use crate::{Error as Fault, Store};
 
-pub use find::{Found, find};
+pub use find::{Found, find, place};
 pub use listing::{Deliveries, Listed, Listing, Place, list};
 
 /// An accepted event.

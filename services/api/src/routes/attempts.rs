@@ -8,6 +8,7 @@ use axum::extract::State;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, Utc};
+use hooklane_core::error::ErrorCode;
 use hooklane_proto::id::{AttemptId, EndpointId, MessageId};
 use hooklane_proto::token::ConsumerId;
 use hooklane_store::attempt::{self, Listing, Which};
@@ -275,7 +276,7 @@ async fn list(
     let which = match (query.message, query.endpoint) {
         (Some(message), endpoint) => {
             let path = MessagePath { consumer, message };
-            path.tree(api.store(), None, 0).await?;
+            path.place(api.store()).await?;
             Which::Message(message, endpoint)
         }
         (None, Some(endpoint)) => {
@@ -314,11 +315,16 @@ async fn show(
         consumer: path.consumer,
         message: found.attempt.key.message,
     };
-    let missing = || Problem::not_found(format!("there is no attempt `{}`", path.attempt));
+    // Of another consumer is not there; a fault of the ledger stays one.
     owner
-        .tree(api.store(), None, 0)
+        .place(api.store())
         .await
-        .map_err(|_| missing())?;
+        .map_err(|problem| match problem.code() {
+            ErrorCode::NotFound => {
+                Problem::not_found(format!("there is no attempt `{}`", path.attempt))
+            }
+            _ => problem,
+        })?;
     Ok(Json(found.into()))
 }
 

@@ -8,7 +8,7 @@ use hooklane_core::rules::merge::DeliveryStatus;
 use hooklane_proto::id::{EndpointId, MessageId};
 use hooklane_proto::token::{ConsumerId, EventType};
 use hooklane_store::Store;
-use hooklane_store::message::{self, Deliveries, Found, Listed, Listing, Tree};
+use hooklane_store::message::{self, Deliveries, Listed, Listing, Tree};
 use http::HeaderValue;
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use serde::{Deserialize, Serialize};
@@ -51,30 +51,28 @@ pub(super) struct MessagePath {
 }
 
 impl MessagePath {
+    /// When the message was accepted, where it is this consumer's; the last one, where its id has
+    /// returned.
+    pub(super) async fn place(&self, store: &Store) -> Result<DateTime<Utc>, Problem> {
+        match message::place(store, self.message).await? {
+            Some((accepted_at, consumer)) if consumer == self.consumer => Ok(accepted_at),
+            _ => Err(Problem::not_found(format!(
+                "there is no message `{}`",
+                self.message
+            ))),
+        }
+    }
+
     /// The message, where it is this consumer's, with as many of its deliveries, or the one to
-    /// `endpoint`. Where its id has returned, the one accepted last.
+    /// `endpoint`.
     pub(super) async fn tree(
         &self,
         store: &Store,
         endpoint: Option<EndpointId>,
         deliveries: u32,
     ) -> Result<Tree, Problem> {
-        let missing = || Problem::not_found(format!("there is no message `{}`", self.message));
-        let found = message::find(store, &self.message.to_string(), None, &[]).await?;
-        let Some(Found::Accepted(places)) = found else {
-            return Err(missing());
-        };
-        let place = places
-            .into_iter()
-            .filter(|(_, id)| *id == self.message)
-            .max();
-        let (accepted_at, id) = place.ok_or_else(missing)?;
-        let tree = message::tree(store, accepted_at, id, endpoint, deliveries).await?;
-        if tree.message.consumer == self.consumer {
-            Ok(tree)
-        } else {
-            Err(missing())
-        }
+        let accepted_at = self.place(store).await?;
+        Ok(message::tree(store, accepted_at, self.message, endpoint, deliveries).await?)
     }
 }
 

@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use chrono::{DateTime, Utc};
-use hooklane_proto::id::TaskId;
+use hooklane_proto::id::{EndpointId, TaskId};
 use hooklane_proto::token::ConsumerId;
 use hooklane_store::Store;
 use hooklane_store::task::{self, Listing, Span, Work};
@@ -259,20 +259,30 @@ async fn begin(api: &Api, store: &Store, work: Work) -> Result<Response, Problem
     Ok((StatusCode::ACCEPTED, Json(Task::from(task))).into_response())
 }
 
-async fn begin_or_count(
+/// Begins, or counts, what is about an endpoint and a time.
+async fn over_time(
     api: &Api,
     store: &Store,
-    work: Work,
-    dry_run: bool,
+    path: &EndpointPath,
+    recovery: Recovery,
+    work: impl FnOnce(EndpointId, Span) -> Work,
 ) -> Result<Response, Problem> {
+    path.endpoint(store).await?;
+    let Recovery {
+        since,
+        until,
+        dry_run,
+    } = recovery;
+    let work = work(path.endpoint, Span { since, until });
     if !dry_run {
         return begin(api, store, work).await;
     }
+    let counted = task::count(store, &work, api.terms()).await?;
     let task::Counted {
         found,
         due,
         refused,
-    } = task::count(store, &work, api.terms()).await?;
+    } = counted;
     let refused = counts(refused);
     Ok(Json(TaskCount {
         found,
@@ -370,7 +380,7 @@ async fn replay(
     Acting(store): Acting,
     Path(path): Path<MessagePath>,
 ) -> Result<Response, Problem> {
-    path.tree(&store, None, 0).await?;
+    path.place(&store).await?;
     let message = path.message;
     begin(&api, &store, Work::Replay { message }).await
 }
@@ -391,10 +401,8 @@ async fn recover(
     Path(path): Path<EndpointPath>,
     Body(recovery): Body<Recovery>,
 ) -> Result<Response, Problem> {
-    path.endpoint(&store).await?;
-    let (span, dry_run) = recovery.parts();
-    let endpoint = path.endpoint;
-    begin_or_count(&api, &store, Work::Recover { endpoint, span }, dry_run).await
+    let work = |endpoint, span| Work::Recover { endpoint, span };
+    over_time(&api, &store, &path, recovery, work).await
 }
 
 /// Deliver what an endpoint missed while it was paused or disabled.
@@ -413,25 +421,6 @@ async fn replay_missing(
     Path(path): Path<EndpointPath>,
     Body(recovery): Body<Recovery>,
 ) -> Result<Response, Problem> {
-    path.endpoint(&store).await?;
-    let (span, dry_run) = recovery.parts();
-    let endpoint = path.endpoint;
-    begin_or_count(
-        &api,
-        &store,
-        Work::ReplayMissing { endpoint, span },
-        dry_run,
-    )
-    .await
-}
-
-impl Recovery {
-    fn parts(self) -> (Span, bool) {
-        let Self {
-            since,
-            until,
-            dry_run,
-        } = self;
-        (Span { since, until }, dry_run)
-    }
+    let work = |endpoint, span| Work::ReplayMissing { endpoint, span };
+    over_time(&api, &store, &path, recovery, work).await
 }

@@ -66,6 +66,30 @@ pub async fn find(
     }
 }
 
+/// When the message with this id was accepted and whose it is; the last one, where its id has returned.
+///
+/// # Errors
+/// A fault of the database.
+pub async fn place(
+    store: &Store,
+    id: MessageId,
+) -> Result<Option<(DateTime<Utc>, ConsumerId)>, Error> {
+    let doing = "looking for a message";
+    let row = sqlx::query!(
+        "SELECT accepted_at, consumer_id FROM hooklane.messages
+          WHERE id = $1 ORDER BY accepted_at DESC LIMIT 1",
+        id.uuid(),
+    )
+    .fetch_optional(store.pool())
+    .await
+    .map_err(Fault::doing(doing))?;
+    let place = row.map(|row| {
+        let consumer = ConsumerId::new(&row.consumer_id).map_err(Fault::unreadable(doing))?;
+        Ok::<_, Fault>((row.accepted_at, consumer))
+    });
+    Ok(place.transpose()?)
+}
+
 async fn by_id(store: &Store, id: MessageId) -> Result<Vec<(DateTime<Utc>, MessageId)>, Error> {
     let accepted = sqlx::query_scalar!(
         "SELECT accepted_at FROM hooklane.messages WHERE id = $1 ORDER BY accepted_at DESC",

@@ -220,11 +220,15 @@ impl<'a> Striker<'a> {
             })
             .await?;
         let client = self.bench.system.broker().await?;
-        let mut open = broker::under_way(&client, &self.bench.store).await?;
-        if ending == Ending::Kill {
-            let events = broker::unsettled(&client).await?.events;
-            open.extend(self.all_of(&events));
-        }
+        let open = match ending {
+            Ending::Stop => broker::under_way(&client, &self.bench.store).await?,
+            Ending::Kill => {
+                let unsettled = broker::unsettled(&client).await?;
+                let mut open = unsettled.deliveries;
+                open.extend(self.all_of(&unsettled.events));
+                open
+            }
+        };
         self.crashed(open);
         self.reconnect()
     }

@@ -7,16 +7,18 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use axum::Json;
 use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::response::IntoResponse;
 use futures::StreamExt as _;
 use hooklane_core::error::ErrorCode;
 use hooklane_store::Store;
 use hooklane_store::audit_log::By;
 use http::HeaderMap;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, IF_MATCH};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG, IF_MATCH};
 use http::request::Parts;
 use serde::de::{DeserializeOwned, Error as _};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use utoipa::IntoParams;
 use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
@@ -244,6 +246,11 @@ impl IntoParams for IfMatch {
 /// The `etag` of a version.
 pub(crate) fn etag(version: i64) -> String {
     format!("\"{version}\"")
+}
+
+/// A body with the `etag` of its version.
+pub(crate) fn tagged<T: Serialize>(version: i64, body: T) -> impl IntoResponse {
+    ([(ETAG, etag(version))], Json(body))
 }
 
 impl FromRequestParts<Api> for IfMatch {

@@ -7,14 +7,13 @@ use chrono::{DateTime, Utc};
 use hooklane_proto::token::ConsumerId;
 use hooklane_store::{Store, consumer};
 use http::StatusCode;
-use http::header::ETAG;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::Api;
-use crate::extract::{Acting, Body, IfMatch, Path, Query, etag, nullable};
+use crate::extract::{self, Acting, Body, IfMatch, Path, Query, nullable};
 use crate::page::{self, Page, PageQuery};
 use crate::problem::Problem;
 
@@ -139,13 +138,8 @@ async fn list(
 )]
 async fn create(Acting(store): Acting, Body(new): Body<NewConsumer>) -> Result<Response, Problem> {
     let added = consumer::add(&store, &new.id, &new.name, new.default_rate).await?;
-    let tag = etag(added.version);
-    Ok((
-        StatusCode::CREATED,
-        [(ETAG, tag)],
-        Json(Consumer::from(added)),
-    )
-        .into_response())
+    let body = extract::tagged(added.version, Consumer::from(added));
+    Ok((StatusCode::CREATED, body).into_response())
 }
 
 /// Show a consumer.
@@ -180,6 +174,5 @@ async fn update(
 }
 
 fn tagged(consumer: consumer::Consumer) -> Response {
-    let tag = etag(consumer.version);
-    ([(ETAG, tag)], Json(Consumer::from(consumer))).into_response()
+    extract::tagged(consumer.version, Consumer::from(consumer)).into_response()
 }

@@ -21,7 +21,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::Api;
-use crate::extract::{Acting, Body, IfMatch, Path, Query, etag, id};
+use crate::extract::{self, Acting, Body, IfMatch, Path, Query, etag, id};
 use crate::page::{self, Page, PageQuery};
 use crate::problem::Problem;
 use crate::routes::consumers::ConsumerPath;
@@ -251,12 +251,12 @@ async fn update(
         api.keys(),
     )
     .await?;
-    let tag = etag(updated.endpoint.version);
+    let version = updated.endpoint.version;
     let body = Written {
         endpoint: updated.endpoint.into(),
         warnings: updated.warnings,
     };
-    Ok(([(ETAG, tag)], Json(body)).into_response())
+    Ok(extract::tagged(version, body).into_response())
 }
 
 /// Delete an endpoint.
@@ -367,6 +367,5 @@ async fn rotate(
 }
 
 fn tagged(endpoint: endpoint::Endpoint) -> Response {
-    let tag = etag(endpoint.version);
-    ([(ETAG, tag)], Json(Endpoint::from(endpoint))).into_response()
+    extract::tagged(endpoint.version, Endpoint::from(endpoint)).into_response()
 }

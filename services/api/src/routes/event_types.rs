@@ -7,7 +7,6 @@ use chrono::{DateTime, Utc};
 use hooklane_proto::token::EventType as Name;
 use hooklane_store::event_type;
 use http::StatusCode;
-use http::header::ETAG;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
@@ -15,7 +14,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::Api;
-use crate::extract::{Acting, Body, IfMatch, Path, Query, etag, nullable};
+use crate::extract::{self, Acting, Body, IfMatch, Path, Query, nullable};
 use crate::intake::schema;
 use crate::page::{self, Page, PageQuery};
 use crate::problem::Problem;
@@ -158,13 +157,8 @@ async fn create(Acting(store): Acting, Body(new): Body<NewEventType>) -> Result<
         example: new.example,
     };
     let added = event_type::add(&store, &new.name, &said).await?;
-    let tag = etag(added.version);
-    Ok((
-        StatusCode::CREATED,
-        [(ETAG, tag)],
-        Json(EventType::from(added)),
-    )
-        .into_response())
+    let body = extract::tagged(added.version, EventType::from(added));
+    Ok((StatusCode::CREATED, body).into_response())
 }
 
 /// Show an event type.
@@ -227,6 +221,5 @@ fn check_schema(text: Option<&RawValue>) -> Result<(), Problem> {
 }
 
 fn tagged(event_type: event_type::EventType) -> Response {
-    let tag = etag(event_type.version);
-    ([(ETAG, tag)], Json(EventType::from(event_type))).into_response()
+    extract::tagged(event_type.version, EventType::from(event_type)).into_response()
 }

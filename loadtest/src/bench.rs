@@ -105,6 +105,8 @@ pub struct Bench {
     pub generator: Generator,
     /// The ledger's ids of the endpoints, in the plan's order.
     pub endpoints: Vec<EndpointId>,
+    /// The endpoints' settings, in turn.
+    pub settings: Vec<Endpoints>,
     /// The ledger.
     pub store: Store,
     /// The links from lanes to endpoints, in the plan's order; empty where there are none.
@@ -158,7 +160,8 @@ impl Bench {
         let keys = system::master_key()?;
         let (links, urls) = urls(&plan, &receiver, setting.linked).await?;
         let settings = setting.endpoints;
-        let endpoints = setup::set_up(&store, &plan, &receiver, urls, settings, keys).await?;
+        let endpoints =
+            setup::set_up(&store, &plan, &receiver, urls, settings.clone(), keys).await?;
         let producer = Producer::connect(system.database_url(), PRODUCERS).await?;
         let generator = Generator {
             plan: Arc::clone(&plan),
@@ -173,6 +176,7 @@ impl Bench {
             receiver,
             generator,
             endpoints,
+            settings,
             store,
             links,
             progress,
@@ -362,15 +366,16 @@ impl Bench {
     pub async fn verdict(&self) -> Result<Verdict> {
         self.progress.step("verifying");
         self.progress.show("verifying".to_owned());
-        verify::verify(
-            &self.plan,
-            &self.journal,
-            &self.receiver.log(),
-            self.receiver.counters(),
-            &self.endpoints,
-            &self.store,
-        )
-        .await
+        let run = verify::Run {
+            plan: &self.plan,
+            journal: &self.journal,
+            log: &self.receiver.log(),
+            counters: self.receiver.counters(),
+            endpoints: &self.endpoints,
+            settings: &self.settings,
+            epoch: self.epoch,
+        };
+        verify::verify(run, &self.store).await
     }
 }
 

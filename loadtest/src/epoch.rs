@@ -38,6 +38,13 @@ impl Epoch {
         self.instant + Duration::from_micros(micros)
     }
 
+    /// Microseconds since the beginning at that time of the wall clock; 0 before it.
+    #[must_use]
+    pub fn micros_at(self, time: DateTime<Utc>) -> u64 {
+        let micros = (time - self.wall).num_microseconds();
+        micros.and_then(|n| u64::try_from(n).ok()).unwrap_or(0)
+    }
+
     /// The wall clock's time at the beginning.
     #[must_use]
     pub fn wall(self) -> DateTime<Utc> {

@@ -21,7 +21,8 @@
 //! counted by themselves.
 //!
 //! A link that breaks between a lane and an endpoint may hide a success from the lane, which then
-//! rightly tries again; that takes no crash, and is counted apart.
+//! rightly tries again; that takes no crash, and is counted apart. So is an answer that came when its
+//! attempt had timed out, by the ledger.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -94,6 +95,8 @@ struct Excess {
     repeated: u64,
     /// Requests after a success that a broken link may have hidden.
     hidden: u64,
+    /// Requests after a success that came too late for the lane.
+    late: u64,
     unrecorded: u64,
     /// Requests without an answer.
     broken_off: u64,
@@ -130,6 +133,8 @@ pub struct Judgement {
     pub put_back: u64,
     /// Requests after a success that a broken link may have hidden; not among the repeated.
     pub hidden: u64,
+    /// Requests after a success that came when its attempt had timed out; not among the repeated.
+    pub late: u64,
     /// Requests without a record.
     pub unrecorded: u64,
     /// Deliveries with more of either than the crashes that caught them excuse.
@@ -166,6 +171,7 @@ impl Judgement {
                 .any(|link| link.covers(endpoint, excuse.request));
             match excuse.kind {
                 ExcuseKind::Unrecorded => excess.unrecorded += 1,
+                ExcuseKind::TooLate => excess.late += 1,
                 ExcuseKind::Repeated if is_hidden => excess.hidden += 1,
                 ExcuseKind::Repeated => excess.repeated += 1,
             }
@@ -210,6 +216,7 @@ impl Judgement {
             repeated: sum(|excess| excess.repeated),
             put_back: sum(|excess| excess.put_back()),
             hidden: sum(|excess| excess.hidden),
+            late: sum(|excess| excess.late),
             unrecorded: sum(|excess| excess.unrecorded),
             suspects,
             faults,
@@ -253,8 +260,7 @@ pub async fn explain(
     audit::attempts(store, |attempt| {
         let pair = (attempt.message, attempt.endpoint);
         if few.contains(&pair) {
-            let micros = (attempt.started_at - epoch.wall()).num_microseconds();
-            let started = micros.and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
+            let started = epoch.micros_at(attempt.started_at);
             let text = format!(
                 "  attempt {} of drive {}, series {}, at {:.3} s for {:.3} s: {}{}",
                 attempt.number,
@@ -283,13 +289,14 @@ impl fmt::Display for Judgement {
             f,
             "{} deliveries, {} under way at the crashes and {} of them in flight, {} requests \
              after a success and {} of them put back before, {} more after one that a link hid, {} \
-             without a record",
+             after one that came too late, {} without a record",
             self.deliveries,
             self.under_way,
             self.in_flight,
             self.repeated,
             self.put_back,
             self.hidden,
+            self.late,
             self.unrecorded
         )
     }

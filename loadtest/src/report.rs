@@ -154,6 +154,7 @@ impl Report {
             delivered,
             missing,
             duplicates,
+            late,
             unrecorded,
             phantoms,
             counters,
@@ -162,9 +163,9 @@ impl Report {
         } = &self.verdict;
         let _ = writeln!(
             text,
-            "verified: {delivered} of {expected} delivered, {missing} missing, {duplicates} repeated, \
-             {unrecorded} unrecorded, {phantoms} never made; {} of {} requests checked byte by byte; \
-             ledger: {} sent, {} stalled, {} received, {} failed, {} attempts",
+            "verified: {delivered} of {expected} delivered, {missing} missing, {duplicates} repeated \
+             and {late} after an answer too late, {unrecorded} unrecorded, {phantoms} never made; \
+             {} of {} requests checked byte by byte; ledger: {} sent, {} stalled, {} received, {} failed, {} attempts",
             counters.verified,
             counters.requests,
             totals.sent,

@@ -6,6 +6,8 @@
 //! module counts them apart and says which requests they rest on, and the caller, who knows when
 //! it killed what, judges them.
 
+mod excuse;
+
 use std::collections::HashMap;
 
 use anyhow::{Context, Result};
@@ -14,9 +16,15 @@ use hooklane_store::Store;
 use hooklane_store::audit::{self, Finding, Totals};
 use serde::Serialize;
 
+use crate::epoch::Epoch;
 use crate::journal::{Fate, Journal};
 use crate::plan::Plan;
 use crate::receiver::{Counters, Seen};
+use crate::setup::Endpoints;
+
+pub use excuse::{Excuse, ExcuseKind};
+
+use excuse::Timeouts;
 
 /// Error classes of attempts that never reach a receiver.
 const NEVER_ARRIVED: [&str; 7] = [
@@ -43,6 +51,9 @@ pub struct Verdict {
     pub missing: u64,
     /// Requests beyond the first that was answered with 2xx, for the same pair.
     pub duplicates: u64,
+    /// Requests after one whose answer came when its attempt had timed out; not among the
+    /// duplicates.
+    pub late: u64,
     /// Requests for events that were rolled back, or never written.
     pub uncommitted: u64,
     /// Requests that no recorded attempt stands for.
@@ -61,25 +72,6 @@ pub struct Verdict {
     /// The requests that each duplicate and each unrecorded one rests on: see [`Excuse`].
     #[serde(skip)]
     pub excuses: Vec<Excuse>,
-}
-
-/// A difference that only a crash excuses, with the request that must then have been under way
-/// when it happened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Excuse {
-    /// What it is.
-    pub kind: ExcuseKind,
-    /// The request.
-    pub request: Seen,
-}
-
-/// Which difference.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ExcuseKind {
-    /// The request was answered with 2xx, and yet another one followed.
-    Repeated,
-    /// No attempt in the ledger stands for the request.
-    Unrecorded,
 }
 
 impl Verdict {
@@ -177,25 +169,47 @@ struct Tally {
     perhaps: u32,
 }
 
-/// Compares the three lists. `endpoints` gives the ledger's id of each endpoint of the plan.
+/// What is compared, and by what.
+#[derive(Debug, Clone, Copy)]
+pub struct Run<'a> {
+    /// Who gets what.
+    pub plan: &'a Plan,
+    /// What was committed.
+    pub journal: &'a Journal,
+    /// What the receiver saw.
+    pub log: &'a [Seen],
+    /// What it counted.
+    pub counters: Counters,
+    /// The ledger's ids of the plan's endpoints.
+    pub endpoints: &'a [EndpointId],
+    /// Their settings, in turn; at least one.
+    pub settings: &'a [Endpoints],
+    /// The run's clock.
+    pub epoch: Epoch,
+}
+
+/// Compares the three lists.
 ///
 /// # Errors
 /// Where the ledger can't be read.
-pub async fn verify(
-    plan: &Plan,
-    journal: &Journal,
-    log: &[Seen],
-    counters: Counters,
-    endpoints: &[EndpointId],
-    store: &Store,
-) -> Result<Verdict> {
+pub async fn verify(run: Run<'_>, store: &Store) -> Result<Verdict> {
+    let Run {
+        plan,
+        journal,
+        log,
+        counters,
+        endpoints,
+        settings,
+        epoch,
+    } = run;
     let mut tallies = vec![Tally::default(); plan.slots()];
     for seen in log {
         let tally = &mut tallies[seen.slot as usize];
         tally.requests += 1;
-        tally.answered += u32::from((200..300).contains(&seen.status));
+        tally.answered += u32::from(seen.is_success());
     }
     let index: HashMap<EndpointId, u32> = (0..).zip(endpoints).map(|(n, id)| (*id, n)).collect();
+    let mut timeouts = Timeouts::default();
     let mut strays = 0;
     audit::attempts(store, |attempt| {
         let slot = plan
@@ -207,6 +221,9 @@ pub async fn verify(
             return;
         };
         let tally = &mut tallies[slot as usize];
+        let (_, endpoint) = plan.pair(slot);
+        let timeout = settings[endpoint as usize % settings.len()].timeout;
+        timeouts.note(slot, &attempt, timeout, epoch);
         let sent_twice = |detail: &str| detail.contains(SENT_TWICE);
         tally.perhaps += u32::from(attempt.detail.as_deref().is_some_and(sent_twice));
         match attempt.error.as_deref() {
@@ -222,6 +239,7 @@ pub async fn verify(
         delivered: 0,
         missing: 0,
         duplicates: 0,
+        late: 0,
         uncommitted: 0,
         unrecorded: 0,
         phantoms: strays,
@@ -246,103 +264,11 @@ pub async fn verify(
         verdict.unrecorded +=
             u64::from(tally.requests.saturating_sub(tally.arrived + tally.perhaps));
     }
-    verdict.excuses = excuses(log, &tallies);
-    verdict.duplicates = verdict
-        .excuses
-        .iter()
-        .filter(|excuse| excuse.kind == ExcuseKind::Repeated)
-        .count() as u64;
+    verdict.excuses = excuse::excuses(log, &tallies, timeouts);
+    let count = |kind| {
+        let excuses = verdict.excuses.iter();
+        excuses.filter(|excuse| excuse.kind == kind).count() as u64
+    };
+    (verdict.duplicates, verdict.late) = (count(ExcuseKind::Repeated), count(ExcuseKind::TooLate));
     Ok(verdict)
-}
-
-/// The requests that something followed which should not have, and those without a record. Which
-/// of several requests of a pair has no record can't be told: the last ones are recorded, since
-/// nothing cut them off, and so the first ones are taken.
-fn excuses(log: &[Seen], tallies: &[Tally]) -> Vec<Excuse> {
-    let mut by_slot: HashMap<u32, Vec<Seen>> = HashMap::new();
-    for seen in log {
-        let tally = tallies[seen.slot as usize];
-        if tally.requests > 1 || tally.requests > tally.arrived + tally.perhaps {
-            by_slot.entry(seen.slot).or_default().push(*seen);
-        }
-    }
-    let mut excuses = Vec::new();
-    for (slot, mut requests) in by_slot {
-        requests.sort_unstable_by_key(|seen| seen.arrived);
-        let tally = tallies[slot as usize];
-        let unrecorded = tally.requests.saturating_sub(tally.arrived + tally.perhaps);
-        for request in requests.iter().take(unrecorded as usize) {
-            excuses.push(Excuse {
-                kind: ExcuseKind::Unrecorded,
-                request: *request,
-            });
-        }
-        let (_, followed) = requests.split_last().unwrap_or((&requests[0], &[]));
-        for request in followed {
-            if (200..300).contains(&request.status) {
-                excuses.push(Excuse {
-                    kind: ExcuseKind::Repeated,
-                    request: *request,
-                });
-            }
-        }
-    }
-    excuses
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn seen(slot: u32, status: u16, arrived: u64) -> Seen {
-        Seen {
-            slot,
-            status,
-            arrived,
-            ended: arrived + 5,
-        }
-    }
-
-    #[test]
-    fn a_request_after_a_success_rests_on_the_success() {
-        let log = [
-            seen(0, 200, 10),
-            seen(0, 200, 30),
-            seen(1, 500, 10),
-            seen(1, 200, 20),
-        ];
-        let tally = Tally {
-            requests: 2,
-            answered: 2,
-            arrived: 2,
-            perhaps: 0,
-        };
-        let found = excuses(&log, &[tally, tally]);
-        assert_eq!(
-            found,
-            [Excuse {
-                kind: ExcuseKind::Repeated,
-                request: log[0]
-            }]
-        );
-    }
-
-    #[test]
-    fn a_request_without_a_record_is_the_first_of_its_pair() {
-        let log = [seen(0, 0, 10), seen(0, 200, 30)];
-        let tally = Tally {
-            requests: 2,
-            answered: 1,
-            arrived: 1,
-            perhaps: 0,
-        };
-        let found = excuses(&log, &[tally]);
-        assert_eq!(
-            found,
-            [Excuse {
-                kind: ExcuseKind::Unrecorded,
-                request: log[0]
-            }]
-        );
-    }
 }

@@ -1,9 +1,10 @@
 //! I2 by the receiver's own log: no endpoint sees more than its rate and its concurrency.
 //!
 //! That holds for one owner of its partition. A fault that may move the partition, and the start, at
-//! which the shares are evened out, excuses, while its consequences last, one burst and one set of attempts in flight for each time that it may change
-//! hands: away from an owner that is gone, and back when the shares are evened out. What passes an
-//! endpoint's own link while that is stalled comes in a heap afterwards and is left out.
+//! which the shares are evened out, excuses, while its consequences last, one burst and one set of
+//! attempts in flight for each time that it may change hands: away from an owner that is gone, and
+//! back when the shares are evened out. What passes an endpoint's own link while that is stalled comes
+//! in a heap afterwards and is left out.
 //!
 //! The rate is held against every stretch of time at once: a level that rises by one with each
 //! request and falls with time is, at each request, the most by which any stretch that ends there

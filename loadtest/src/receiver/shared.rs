@@ -44,6 +44,14 @@ pub struct Seen {
     pub ended: u64,
 }
 
+impl Seen {
+    /// Whether it was answered with 2xx.
+    #[must_use]
+    pub fn is_success(self) -> bool {
+        (200..300).contains(&self.status)
+    }
+}
+
 /// Counts over all endpoints.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {

@@ -2,7 +2,8 @@
 //! schedule that a seed gives; then every invariant is audited.
 //!
 //! The load test does it and checks it; this sets up and builds what that needs. `--broken` is the
-//! proof that it notices: three builds that are broken on purpose must each fail it.
+//! proof that it notices: three builds that are broken on purpose must each fail it. The tests here
+//! are the same proof, one build each; they are ignored unless asked for.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -53,7 +54,7 @@ const PROGRAMS: [&str; 2] = ["hooklane", "loadtest"];
 pub(crate) async fn run(args: &Args) -> Result<()> {
     environment::setup().await?;
     if args.broken {
-        return prove().await;
+        return prove(&[ACK_FIRST, NO_SWEEP, NO_LEASE_CHECK]).await;
     }
     let profile = match args.dev {
         true => Profile::Dev,
@@ -86,35 +87,34 @@ struct Proof {
     invariants: &'static [&'static str],
 }
 
-const PROOFS: [Proof; 3] = [
-    // Dispatchers are killed.
-    Proof {
-        broken: "ack-first",
-        seed: 9,
-        minutes: 0.6,
-        invariants: &["I4", "I5"],
-    },
-    // The JetStream store is wiped at once.
-    Proof {
-        broken: "no-sweep",
-        seed: 2,
-        minutes: 0.2,
-        invariants: &["I1"],
-    },
-    // A dispatcher is suspended, and cut off, for longer than its leases last.
-    Proof {
-        broken: "no-lease-check",
-        seed: 1,
-        minutes: 0.7,
-        invariants: &["I2", "I4"],
-    },
-];
+/// Dispatchers are killed.
+const ACK_FIRST: Proof = Proof {
+    broken: "ack-first",
+    seed: 9,
+    minutes: 0.6,
+    invariants: &["I4", "I5"],
+};
+/// The JetStream store is wiped at once.
+const NO_SWEEP: Proof = Proof {
+    broken: "no-sweep",
+    seed: 2,
+    minutes: 0.2,
+    invariants: &["I1"],
+};
+/// A dispatcher is suspended, and cut off, for longer than its leases last.
+const NO_LEASE_CHECK: Proof = Proof {
+    broken: "no-lease-check",
+    seed: 1,
+    minutes: 0.7,
+    invariants: &["I2", "I4"],
+};
 
-async fn prove() -> Result<()> {
+/// Runs the suite on these broken builds; fails where it does not notice one as it should.
+async fn prove(proofs: &[Proof]) -> Result<()> {
     let programs = process::build(&PROGRAMS, Profile::Dev).await?;
     let broken = build_broken().await?;
     let mut wrong = Vec::new();
-    for proof in &PROOFS {
+    for proof in proofs {
         eprintln!("\n── {}", proof.broken);
         match noticed(proof, &programs, &broken).await {
             Ok(breaches) => eprintln!("noticed: {}", breaches.join("; ")),
@@ -176,4 +176,36 @@ async fn noticed(proof: &Proof, programs: &Path, binary: &Path) -> Result<Vec<St
         breaches.join("; ")
     );
     Ok(breaches)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A debug build under load and faults: one at a time is as much as a small machine can take.
+    static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+    async fn is_noticed(proof: Proof) {
+        let _turn = TURN.lock().await;
+        environment::setup().await.unwrap();
+        prove(&[proof]).await.unwrap();
+    }
+
+    #[tokio::test]
+    #[ignore = "builds and runs a broken hooklane, which takes minutes"]
+    async fn the_suite_notices_a_build_that_acknowledges_before_it_records() {
+        is_noticed(ACK_FIRST).await;
+    }
+
+    #[tokio::test]
+    #[ignore = "builds and runs a broken hooklane, which takes minutes"]
+    async fn the_suite_notices_a_build_that_does_not_look_for_what_the_broker_lost() {
+        is_noticed(NO_SWEEP).await;
+    }
+
+    #[tokio::test]
+    #[ignore = "builds and runs a broken hooklane, which takes minutes"]
+    async fn the_suite_notices_a_build_that_does_not_ask_whether_its_lease_holds() {
+        is_noticed(NO_LEASE_CHECK).await;
+    }
 }

@@ -89,11 +89,12 @@ pub(crate) enum Profile {
     Release,
 }
 
-/// Cargo's target directory: this program is in a directory of it.
+/// Cargo's target directory: this program is in a directory of it, and a test of it in `deps` of that.
 pub(crate) fn target() -> Result<PathBuf> {
     let here = std::env::current_exe().context("looking for what was built")?;
-    let target = here.parent().and_then(Path::parent);
-    Ok(target.map_or_else(|| workspace().join("target"), PathBuf::from))
+    let is_above = |path: &&Path| !path.ends_with("deps");
+    let target = here.ancestors().skip(1).filter(is_above).nth(1);
+    Ok(target.map_or_else(|| workspace().join("target"), Path::to_path_buf))
 }
 
 /// Runs `command`, its output going where ours goes.

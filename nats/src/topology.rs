@@ -110,8 +110,8 @@ pub async fn apply(client: &Client, changes: &[Change]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes what is missing, and gives streams that carry no ledger's id ours. What is there and only
-/// differs is left as it is, with a warning.
+/// Makes what is missing, subjects of a stream included, and gives streams that carry no ledger's id
+/// ours. What is there and only differs is left as it is, with a warning.
 ///
 /// # Errors
 /// [`Error::OtherLedger`] where a stream is another ledger's, [`Error::Conflict`] where something
@@ -142,12 +142,17 @@ async fn make_missing(client: &Client, wanted: Vec<Definition>) -> Result<(), Er
             Kind::Update { diff } => {
                 let known = diff.len();
                 diff.retain(|line| line.field != ledger::FIELD);
-                let (marked, same) = (diff.len() < known, diff.is_empty());
+                let marked = diff.len() < known;
                 if marked {
                     change.definition.mark(client).await?;
                     info!(stream = %change.name, "took a stream that carried no ledger's id");
                 }
-                if same {
+                if diff.iter().any(Line::adds_subjects) {
+                    change.definition.extend(client).await?;
+                    diff.retain(|line| !line.adds_subjects());
+                    info!(stream = %change.name, "added the subjects that it lacked");
+                }
+                if diff.is_empty() {
                     continue;
                 }
                 warn!(%change, "differs from its definition, `hooklane nats apply` would change it");
@@ -247,6 +252,18 @@ impl Definition {
         let there = self.found(client).await?.unwrap_or_else(|| json!({}));
         let config = diff::overlay(&self.config, there);
         self.write(client, "UPDATE", config).await
+    }
+
+    /// Gives a stream the subjects that it lacks, as one of an earlier release may, and changes
+    /// nothing else about it.
+    async fn extend(&self, client: &Client) -> Result<(), Error> {
+        let Some(there) = self.found(client).await? else {
+            // Gone since: it is made with all of them.
+            return Ok(());
+        };
+        let subjects = json!({"subjects": self.config["subjects"]});
+        self.write(client, "UPDATE", diff::overlay(&subjects, there))
+            .await
     }
 
     async fn write(&self, client: &Client, verb: &str, config: Value) -> Result<(), Error> {

@@ -63,6 +63,21 @@ pub const ORIGIN: &str = "Hooklane-Origin";
 /// Bytes of a payload that is too large to be kept with its dead letter.
 pub const LEFT_OUT: &str = "Hooklane-Left-Out";
 
+/// The inbox's own id of a partner's event.
+pub const INBOX_EVENT: &str = "Hooklane-Inbox-Event";
+/// The partner that an inbox event came from.
+pub const PARTNER: &str = "Hooklane-Partner";
+/// The partner's id of its event.
+pub const PARTNER_EVENT: &str = "Hooklane-Partner-Event";
+/// What an inbox event is about: `<kind>/<key>`.
+pub const ENTITY: &str = "Hooklane-Entity";
+/// Which event of its entity it is, from 1 without a gap.
+pub const ENTITY_SEQUENCE: &str = "Hooklane-Entity-Sequence";
+/// What the partner's signature covers: `full`, or `partial: ` and what it does not.
+pub const INTEGRITY: &str = "Hooklane-Integrity";
+/// How often an inbox event was handed on in vain before; absent for 0.
+pub const INBOX_ATTEMPT: &str = "Hooklane-Inbox-Attempt";
+
 /// Headers to put on a message, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Headers(Vec<(&'static str, String)>);

@@ -106,6 +106,10 @@ id!(
     /// An entry of the audit log.
     AuditId, "aud", "an audit entry"
 );
+id!(
+    /// A partner's event, as the inbox received it.
+    InboxId, "inb", "an inbox event"
+);
 
 #[cfg(test)]
 mod tests {

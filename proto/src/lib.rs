@@ -9,6 +9,7 @@ pub mod delivery;
 pub mod event;
 pub mod header;
 pub mod id;
+pub mod inbox;
 pub mod record;
 pub mod room;
 pub mod route;

@@ -1,4 +1,4 @@
-//! Text that becomes part of a subject: consumer ids and event types.
+//! Text that becomes part of a subject: consumer ids, event types and partners' names.
 //!
 //! Checked once, where it enters; whoever holds one of these types may put it into a subject.
 
@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 pub const CONSUMER_MAX: usize = 64;
 /// Longest event type, in bytes (the outbox column's width).
 pub const EVENT_TYPE_MAX: usize = 100;
+/// Longest name of an inbox's partner, in bytes (the inbox column's width).
+pub const PARTNER_MAX: usize = 50;
 
 /// Text that can't become a token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -25,6 +27,11 @@ pub enum InvalidToken {
         "`{0}` is not an event type: up to 100 characters, dot-separated words of A-Z, a-z, 0-9 and `_`"
     )]
     EventType(String),
+    /// Not a partner's name.
+    #[error(
+        "`{0}` is not a partner's name: 1 to 50 characters of a-z, 0-9, `_` and `-`, a letter or digit first"
+    )]
+    Partner(String),
 }
 
 fn shown(text: &str) -> String {
@@ -43,6 +50,13 @@ fn is_event_type(text: &str) -> bool {
         && text.split('.').all(|word| {
             !word.is_empty() && word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
         })
+}
+
+fn is_partner(text: &str) -> bool {
+    let small = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    text.len() <= PARTNER_MAX
+        && text.bytes().next().is_some_and(small)
+        && text.bytes().all(|b| small(b) || b == b'_' || b == b'-')
 }
 
 macro_rules! token {
@@ -126,6 +140,11 @@ token!(
     /// What happened, such as `invoice.paid`.
     EventType, is_event_type, EventType
 );
+token!(
+    /// A partner whose webhooks the inbox takes: the name of its source, part of the source's address
+    /// and of subjects.
+    Partner, is_partner, Partner
+);
 
 #[cfg(test)]
 mod tests {
@@ -138,6 +157,26 @@ mod tests {
         }
         for bad in ["", "a.b", "a b", "*", ">", "é", "a\0", &"x".repeat(65)] {
             assert!(ConsumerId::new(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn partners_names_are_lower_case() {
+        for good in ["a", "stripe", "pay-pal_2", "0x", &"x".repeat(50)] {
+            assert!(Partner::new(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "",
+            "A",
+            "-a",
+            "_a",
+            "a.b",
+            "../a",
+            "a/b",
+            "é",
+            &"x".repeat(51),
+        ] {
+            assert!(Partner::new(bad).is_err(), "{bad}");
         }
     }
 

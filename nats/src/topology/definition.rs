@@ -11,13 +11,14 @@ use crate::client::Client;
 /// The partition count in the files, replaced by the configured one.
 const FILE_PARTITIONS: &str = "{{partition(16,";
 
-const STREAMS: [&str; 8] = [
+const STREAMS: [&str; 9] = [
     include_str!("../../streams/INTAKE.json"),
     include_str!("../../streams/EVENTS.json"),
     include_str!("../../streams/DELIVERIES.json"),
     include_str!("../../streams/RECORDS.json"),
     include_str!("../../streams/ADVISORIES.json"),
     include_str!("../../streams/DLQ.json"),
+    include_str!("../../streams/INBOX.json"),
     include_str!("../../streams/ROUTES.json"),
     include_str!("../../streams/LEASES.json"),
 ];
@@ -26,6 +27,7 @@ const FANOUT: &str = include_str!("../../consumers/fanout.json");
 const LANES: &str = include_str!("../../consumers/lanes.json");
 const RECORDER: &str = include_str!("../../consumers/recorder.json");
 const MOVER: &str = include_str!("../../consumers/dlq.json");
+const INBOX: &str = include_str!("../../consumers/inbox.json");
 
 /// What one stream or one durable JetStream consumer should be.
 #[derive(Debug, Clone, PartialEq)]
@@ -96,7 +98,10 @@ fn all(partitions: u16, replicas: u8, percent: u32) -> Vec<Definition> {
         match name.as_str() {
             subject::INTAKE => all.push(one(&name, RELAY, subject::INTAKE_DURABLE)),
             subject::RECORDS => all.push(one(&name, RECORDER, subject::RECORDS_DURABLE)),
-            subject::ADVISORIES => all.push(one(&name, MOVER, subject::ADVISORIES_DURABLE)),
+            subject::ADVISORIES => {
+                all.push(one(&name, MOVER, subject::ADVISORIES_DURABLE));
+                all.push(one(&name, INBOX, subject::INBOX_ADVISORIES_DURABLE));
+            }
             subject::EVENTS => all.extend((0..partitions).map(|p| {
                 let durable = subject::fanout_durable(p);
                 of_partition(&name, FANOUT, &durable, subject::events_of(p))
@@ -157,13 +162,13 @@ mod tests {
     fn files_are_valid_and_configuration_is_put_in() {
         for text in STREAMS
             .into_iter()
-            .chain([RELAY, FANOUT, LANES, RECORDER, MOVER])
+            .chain([RELAY, FANOUT, LANES, RECORDER, MOVER, INBOX])
         {
             serde_json::from_str::<Value>(text).unwrap();
         }
         let all = all(3, 5, 50);
         let names: Vec<_> = all.iter().map(ToString::to_string).collect();
-        assert_eq!(names.len(), 8 + 3 + 2 * 3, "{names:?}");
+        assert_eq!(names.len(), 9 + 4 + 2 * 3, "{names:?}");
         let deliveries = &all
             .iter()
             .find(|d| d.to_string() == "stream DELIVERIES")
@@ -190,6 +195,6 @@ mod tests {
             .filter(|d| d.durable.is_none())
             .map(|d| d.config["max_bytes"].as_u64().unwrap())
             .sum();
-        assert!(sum < 3_000 << 20, "{sum}");
+        assert!(sum < 3_200 << 20, "{sum}");
     }
 }

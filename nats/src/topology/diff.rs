@@ -26,6 +26,15 @@ impl fmt::Display for Line {
     }
 }
 
+impl Line {
+    /// Whether a stream only lacks subjects.
+    pub(super) fn adds_subjects(&self) -> bool {
+        let lists = (self.there.as_array(), self.wanted.as_array());
+        self.field == "subjects"
+            && matches!(lists, (Some(there), Some(wanted)) if there.iter().all(|one| wanted.contains(one)))
+    }
+}
+
 /// The start time of a durable is decided when it is made.
 const DECIDED_ONCE: &str = "opt_start_time";
 

@@ -113,6 +113,75 @@ async fn the_plan_shows_what_is_missing_and_what_differs() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_stream_that_lacks_subjects_gets_them_at_the_start() -> Result<()> {
+    let broker = Broker::start().await?;
+    let jetstream = broker.jetstream().await?;
+    let advisories = jetstream.get_stream("ADVISORIES").await?;
+    advisories.delete_consumer("inbox").await?;
+    let mut config = advisories.get_info().await?.config;
+    config.subjects.retain(|subject| !subject.contains("INBOX"));
+    config.description = Some("an operator's".to_owned());
+    jetstream.update_stream(config).await?;
+
+    topology::ensure(&broker.client).await?;
+    let changes = topology::plan(&broker.client).await?;
+    let text: Vec<String> = changes.iter().map(ToString::to_string).collect();
+    assert_eq!(text.len(), 1, "{text:?}");
+    assert!(
+        text[0].contains("description") && !text[0].contains("subjects"),
+        "{text:?}"
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_the_adopters_durables_gave_up_is_told_to_the_inbox_alone() -> Result<()> {
+    use async_nats::jetstream::consumer::{AckPolicy, pull};
+
+    let broker = Broker::start().await?;
+    let sent = outgoing("inbox.stripe.invoice.paid", 1);
+    broker.publisher().publish(sent, in_time()).await?;
+    let inbox = broker.jetstream().await?.get_stream("INBOX").await?;
+    let durable = inbox
+        .create_consumer(pull::Config {
+            durable_name: Some("billing".to_owned()),
+            ack_policy: AckPolicy::Explicit,
+            max_deliver: 1,
+            ..Default::default()
+        })
+        .await?;
+    let mut batch = durable.fetch().max_messages(1).messages().await?;
+    let message = batch.try_next().await.map_err(anyhow::Error::msg)?;
+    let nak = async_nats::jetstream::AckKind::Nak(None);
+    message
+        .unwrap()
+        .ack_with(nak)
+        .await
+        .map_err(anyhow::Error::msg)?;
+
+    // The broker finds out when it looks for something to deliver.
+    let looking = durable.fetch().expires(std::time::Duration::from_secs(1));
+    let _none = looking.messages().await?;
+
+    let pull = |durable: &str| {
+        let config = hooklane_nats::PullConfig::default();
+        hooklane_nats::Puller::new(&broker.client, "ADVISORIES", durable, config)
+    };
+    let mut told = pull("inbox");
+    let incoming = tokio::time::timeout_at(in_time(), told.next()).await?;
+    let advisory = hooklane_nats::Advisory::read(&incoming.payload).unwrap();
+    assert_eq!((advisory.stream.as_str(), advisory.sequence), ("INBOX", 1));
+    incoming.token.ack().await;
+    let advisories = broker.jetstream().await?.get_stream("ADVISORIES").await?;
+    let movers = advisories.consumer_info("dlq").await?;
+    assert_eq!(
+        (movers.num_pending, movers.delivered.stream_sequence),
+        (0, 0)
+    );
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_conflict_is_shown_and_nothing_is_touched() -> Result<()> {
     let broker = Broker::start().await?;
     let three = Client::connect(&Config {
@@ -203,7 +272,7 @@ async fn the_nats_command_takes_the_definitions() -> Result<()> {
             Some("relay") => "INTAKE",
             Some("fanout") => "EVENTS",
             Some("lanes") => "DELIVERIES",
-            Some("dlq") => "ADVISORIES",
+            Some("dlq" | "inbox") => "ADVISORIES",
             _ => "RECORDS",
         };
         run(&["consumer", "add", "--validate", stream], &file);
@@ -287,7 +356,7 @@ async fn streams_are_one_ledgers_until_another_adopts_them() -> Result<()> {
 
     let changes = topology::plan(&two).await?;
     let foreign = |change: &&topology::Change| matches!(change.kind, Kind::Foreign { .. });
-    assert_eq!(changes.iter().filter(foreign).count(), 8, "{changes:?}");
+    assert_eq!(changes.iter().filter(foreign).count(), 9, "{changes:?}");
     for refused in [
         topology::ensure(&two).await,
         topology::ensure_stream(&two, "INTAKE").await,

@@ -69,6 +69,8 @@ impl Batch {
                 sequence: advisory.sequence,
                 at: advisory.at,
             }),
+            // The inbox's, told to a durable that an earlier release made.
+            (AdvisoryKind::MaxDeliveries, subject::INBOX) => {}
             (AdvisoryKind::MaxDeliveries, stream) => {
                 // It stops nothing where it is, and its deliveries are found by the sweep.
                 warn!(

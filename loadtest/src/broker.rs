@@ -6,8 +6,9 @@
 
 use std::collections::HashSet;
 use std::str::FromStr;
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use futures::future::try_join_all;
 use hooklane_nats::stored::{self, Stored};
 use hooklane_nats::{Client, Error, inspect};
@@ -16,6 +17,10 @@ use hooklane_proto::id::{EndpointId, MessageId};
 use hooklane_proto::subject;
 use hooklane_store::Store;
 use hooklane_store::audit;
+use serde_json::Value;
+
+/// How long the broker may take to answer.
+const ANSWER: Duration = Duration::from_secs(5);
 
 /// A delivery: a message for an endpoint.
 pub type Pair = (MessageId, EndpointId);
@@ -55,6 +60,44 @@ pub async fn unsettled(client: &Client) -> Result<Unsettled> {
         all.events.extend(found.events);
     }
     Ok(all)
+}
+
+/// How many bytes a stream may hold; `None` where there is no such stream, or no limit.
+///
+/// # Errors
+/// Where the broker can't be asked.
+pub async fn limit(client: &Client, stream: &str) -> Result<Option<u64>> {
+    let state = inspect::stream_state(client, stream).await;
+    let limit = or_default(state.map(|state| state.max_bytes));
+    limit.with_context(|| format!("asking for the size of {stream}"))
+}
+
+/// Sets how many bytes a stream may hold. One that refuses what is new when it is full keeps what it
+/// has, however much that is.
+///
+/// # Errors
+/// Where there is no such stream or the broker refuses.
+pub async fn resize(client: &Client, stream: &str, bytes: u64) -> Result<()> {
+    let mut info = call(client, &format!("STREAM.INFO.{stream}"), &Value::Null).await?;
+    let mut config = info["config"].take();
+    config["max_bytes"] = bytes.into();
+    call(client, &format!("STREAM.UPDATE.{stream}"), &config).await?;
+    Ok(())
+}
+
+async fn call(client: &Client, request: &str, body: &Value) -> Result<Value> {
+    let subject = format!("$JS.API.{request}");
+    let body = match body {
+        Value::Null => String::new(),
+        body => body.to_string(),
+    };
+    let answer = client
+        .request(subject, body.into(), ANSWER)
+        .await
+        .with_context(|| format!("asking the broker for {request}"))?;
+    let answer: Value = serde_json::from_slice(&answer).context("reading the broker's answer")?;
+    ensure!(answer.get("error").is_none(), "{request}: {answer}");
+    Ok(answer)
 }
 
 async fn of_partition(client: &Client, partition: u16) -> Result<Unsettled> {
@@ -108,4 +151,54 @@ fn value<T: FromStr<Err: std::error::Error + Send + Sync + 'static>>(
     let text = message.header(name);
     let text = text.with_context(|| format!("a message without {name}"))?;
     text.parse().with_context(|| format!("reading {name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use hooklane_nats::{Config, Outgoing, PublishError, Publisher, topology};
+    use hooklane_proto::header::Headers;
+    use hooklane_testkit::nats::Server;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    async fn publish(client: &Client, within: Duration) -> Result<(), PublishError> {
+        let record = Outgoing {
+            subject: subject::records(0),
+            headers: Headers::new(),
+            payload: "a record".into(),
+        };
+        let publisher = Publisher::new(client, 1, 1 << 10);
+        let published = publisher.publish(record, Instant::now() + within).await;
+        published.map(drop)
+    }
+
+    #[tokio::test]
+    async fn a_stream_of_no_size_refuses_what_is_new_and_keeps_what_it_has() {
+        let server = Server::start().await.unwrap();
+        let config = Config {
+            url: server.url().to_owned().into(),
+            ..Config::default()
+        };
+        let client = Client::connect(&config).await.unwrap();
+        let records = subject::RECORDS;
+        assert_eq!(limit(&client, records).await.unwrap(), None);
+        topology::ensure(&client).await.unwrap();
+        publish(&client, ANSWER).await.unwrap();
+
+        let before = limit(&client, records).await.unwrap().unwrap();
+        resize(&client, records, 1).await.unwrap();
+        let refused = publish(&client, Duration::from_millis(300)).await;
+        assert!(
+            matches!(refused, Err(PublishError::GaveUp(_))),
+            "{refused:?}"
+        );
+        let state = inspect::stream_state(&client, records).await.unwrap();
+        assert_eq!((state.messages, state.max_bytes), (1, Some(1)));
+
+        resize(&client, records, before).await.unwrap();
+        publish(&client, ANSWER).await.unwrap();
+        let state = inspect::stream_state(&client, records).await.unwrap();
+        assert_eq!((state.messages, state.max_bytes), (2, Some(before)));
+    }
 }

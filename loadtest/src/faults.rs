@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use hooklane_proto::subject;
 use hooklane_store::audit::Open;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -51,6 +52,8 @@ const WARM_UP: u32 = 240;
 const WARM_WITHIN: Duration = Duration::from_secs(60);
 /// The retry schedule: so long that no trick exhausts a delivery, so short that it is over soon.
 const DELAYS: [u64; 7] = [1, 2, 4, 8, 15, 15, 15];
+/// Streams that refuse what is new when they are full. (Nothing here is published to `INTAKE`.)
+const REFUSING: [&str; 2] = [subject::DELIVERIES, subject::RECORDS];
 /// A load of this many events a second makes the paced endpoints fall behind.
 const DEFAULT_RATE: f64 = 120.0;
 
@@ -71,6 +74,8 @@ pub struct Options {
     pub logs: PathBuf,
     /// Keep the logs in any case.
     pub keep_logs: bool,
+    /// Whether streams are full now and then. Not by default: it changes what a seed gives.
+    pub full_stream: bool,
 }
 
 impl Options {
@@ -85,14 +90,20 @@ impl Options {
             binary: workspace().join("target/release/hooklane"),
             logs: workspace().join(".hooklane/faults"),
             keep_logs: false,
+            full_stream: false,
         }
     }
 
     fn again(&self) -> String {
         format!(
-            "cargo xtask faults --seed {} --minutes {}",
+            "cargo xtask faults --seed {} --minutes {}{}",
             self.seed,
-            self.length.as_secs_f64() / 60.0
+            self.length.as_secs_f64() / 60.0,
+            if self.full_stream {
+                " --full-stream"
+            } else {
+                ""
+            }
         )
     }
 }
@@ -212,7 +223,7 @@ async fn drive(options: &Options, bench: &Bench, events: u32) -> Result<Report> 
             )
         })??;
 
-    let field = field(bench.system.members());
+    let field = field(bench.system.members(), options);
     let schedule = Schedule::of(options.seed, options.length, &field);
     bench.progress.step(&format!(
         "seed {}: {} blows and {} tricks in {:.0} s",
@@ -277,7 +288,7 @@ async fn drive(options: &Options, bench: &Bench, events: u32) -> Result<Report> 
     })
 }
 
-fn field<'a>(members: impl Iterator<Item = &'a Member>) -> Field {
+fn field<'a>(members: impl Iterator<Item = &'a Member>, options: &Options) -> Field {
     let (mut dispatchers, mut others) = (Vec::new(), Vec::new());
     for (index, member) in members.enumerate() {
         if member.attempts() {
@@ -290,6 +301,10 @@ fn field<'a>(members: impl Iterator<Item = &'a Member>) -> Field {
         dispatchers,
         others,
         endpoints: CONSUMERS * ENDPOINTS_EACH,
+        streams: match options.full_stream {
+            true => REFUSING.to_vec(),
+            false => Vec::new(),
+        },
     }
 }
 
@@ -297,7 +312,11 @@ fn field<'a>(members: impl Iterator<Item = &'a Member>) -> Field {
 #[must_use]
 pub fn plan(options: &Options) -> String {
     let members = Member::services(COPIES);
-    let schedule = Schedule::of(options.seed, options.length, &field(members.iter()));
+    let schedule = Schedule::of(
+        options.seed,
+        options.length,
+        &field(members.iter(), options),
+    );
     let blows = schedule.blows.iter().map(|planned| {
         let text = planned.fault.text(|member| members[member].name.clone());
         (planned.at, text)

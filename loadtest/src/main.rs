@@ -65,6 +65,9 @@ struct FaultsArgs {
     /// Keep the logs in any case.
     #[arg(long)]
     keep_logs: bool,
+    /// Streams are full now and then, too; a seed gives another schedule with it.
+    #[arg(long)]
+    full_stream: bool,
     /// Only print the schedules.
     #[arg(long)]
     dry_run: bool,
@@ -96,6 +99,7 @@ impl FaultsArgs {
         options.binary = self.binary.unwrap_or(options.binary);
         options.logs = self.logs.unwrap_or(options.logs);
         options.keep_logs = self.keep_logs;
+        options.full_stream = self.full_stream;
         let seeds = (0..self.seeds).map(|n| faults::Options {
             seed: first.wrapping_add(n),
             ..options.clone()

@@ -26,6 +26,9 @@ pub(crate) struct Args {
     /// How long load and faults go on, in minutes, for each seed.
     #[arg(long, default_value_t = 1.0)]
     minutes: f64,
+    /// Streams are full now and then, too; a seed gives another schedule with it.
+    #[arg(long)]
+    full_stream: bool,
     /// Build without optimisation, as tests are built.
     #[arg(long)]
     dev: bool,
@@ -42,6 +45,7 @@ pub(crate) const GATE: Args = Args {
     seed: Some(GATE_SEED),
     seeds: 1,
     minutes: 0.6,
+    full_stream: false,
     dev: true,
     json: false,
     broken: false,
@@ -69,6 +73,9 @@ pub(crate) async fn run(args: &Args) -> Result<()> {
         .args(["--seeds", &args.seeds.to_string()]);
     if let Some(seed) = args.seed {
         loadtest.args(["--seed", &seed.to_string()]);
+    }
+    if args.full_stream {
+        loadtest.arg("--full-stream");
     }
     if args.json {
         loadtest.arg("--json");

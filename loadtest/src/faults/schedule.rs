@@ -23,6 +23,8 @@ pub struct Field {
     pub others: Vec<usize>,
     /// How many endpoints there are.
     pub endpoints: u32,
+    /// Streams that may be full; with none, a seed's schedule is what it was before there were any.
+    pub streams: Vec<&'static str>,
 }
 
 /// Everything that goes wrong in a run, each track in order of time.
@@ -83,6 +85,8 @@ pub enum Blow {
     Stall(usize, Server, Duration, Option<Cut>),
     /// Nothing passes between any process and nats-server for a while.
     Isolate(Duration, Option<Cut>),
+    /// A stream takes nothing more for a while.
+    Full(&'static str, Duration),
 }
 
 /// What endpoints do.
@@ -103,6 +107,7 @@ impl Blow {
             | Self::Suspend(_, time)
             | Self::Down(_, _, time)
             | Self::ReadOnly(time)
+            | Self::Full(_, time)
             | Self::Stall(_, _, time, _)
             | Self::Isolate(time, _) => *time,
             // About: the process, or the server, is quick to stop and to start.
@@ -151,6 +156,7 @@ impl Blow {
                 seconds(time),
                 then(end)
             ),
+            Self::Full(stream, time) => format!("{stream} is full for {}", seconds(time)),
         }
     }
 }
@@ -230,7 +236,8 @@ impl Schedule {
     pub fn of(seed: u64, length: Duration, field: &Field) -> Self {
         // A generator each, so that neither track depends on how much of the other is drawn.
         let mut random = StdRng::seed_from_u64(seed);
-        let blows = track(&mut random, length, GAPS, BLOWS, |random, kind| {
+        let kinds = BLOWS + field.streams.len() as u32;
+        let blows = track(&mut random, length, GAPS, kinds, |random, kind| {
             blow(random, kind, field)
         });
         let mut random = StdRng::seed_from_u64(!seed);
@@ -294,7 +301,7 @@ fn timed<F>(
     planned
 }
 
-/// Kinds of blows.
+/// Kinds of blows, without those to streams.
 const BLOWS: u32 = 20;
 
 fn blow(random: &mut StdRng, kind: u32, field: &Field) -> Blow {
@@ -310,6 +317,10 @@ fn blow(random: &mut StdRng, kind: u32, field: &Field) -> Blow {
     let short = between(random, 0.0..3.0);
     // Around the life of a lease and the ack wait, both 10 s: some faults outlive them.
     let long = between(random, 3.0..14.0);
+    let stream = kind.checked_sub(BLOWS);
+    if let Some(stream) = stream.and_then(|nth| field.streams.get(nth as usize)) {
+        return Blow::Full(stream, long);
+    }
     match kind {
         0 | 1 => Blow::Kill(dispatcher, short),
         2 => Blow::Kill(other, short),
@@ -390,6 +401,7 @@ mod tests {
             dispatchers: vec![1, 6],
             others: vec![0, 2, 3, 4, 5, 7, 8, 9],
             endpoints: 24,
+            streams: Vec::new(),
         }
     }
 
@@ -408,6 +420,26 @@ mod tests {
         let (short, long) = (of(7, 60), of(7, 300));
         assert_eq!(short.blows, long.blows[..short.blows.len()]);
         assert_eq!(short.tricks, long.tricks[..short.tricks.len()]);
+    }
+
+    #[test]
+    fn streams_are_full_where_that_is_asked_for() {
+        let full = |schedule: &Schedule| -> BTreeSet<&'static str> {
+            let blows = schedule.blows.iter().map(|planned| planned.fault);
+            blows
+                .filter_map(|blow| match blow {
+                    Blow::Full(stream, _) => Some(stream),
+                    _ => None,
+                })
+                .collect()
+        };
+        let field = Field {
+            streams: vec!["ONE", "TWO"],
+            ..field()
+        };
+        let asked = Schedule::of(3, Duration::from_secs(600), &field);
+        assert_eq!(full(&asked), BTreeSet::from(["ONE", "TWO"]));
+        assert!(full(&of(3, 600)).is_empty());
     }
 
     #[test]

@@ -3,12 +3,13 @@
 //!
 //! What a dispatcher may repeat was not settled when it was struck, so that is read from the broker
 //! at that moment. Where the broker itself is struck, all links to it are held meanwhile: nobody
-//! works on what is being read. A fault of any other process, or of PostgreSQL, excuses nothing.
+//! works on what is being read. A fault of any other process, or of PostgreSQL, excuses nothing, nor
+//! does a full stream.
 
 use std::collections::HashSet;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use hooklane_core::error::ErrorCode;
 use hooklane_local::Psql;
 use hooklane_proto::id::MessageId;
@@ -98,6 +99,7 @@ impl<'a> Striker<'a> {
             Blow::Down(Server::Nats, ..) | Blow::Wipe | Blow::Isolate(..) => true,
             Blow::Down(Server::Postgres, ..)
             | Blow::ReadOnly(_)
+            | Blow::Full(..)
             | Blow::Cut(_, Server::Postgres, _)
             | Blow::Stall(_, Server::Postgres, ..) => false,
         }
@@ -163,6 +165,7 @@ impl<'a> Striker<'a> {
                 Ok(())
             }
             Blow::Isolate(time, end) => self.stall(&self.everybody(), time, end).await,
+            Blow::Full(stream, time) => self.full(stream, time).await,
         }
     }
 
@@ -253,6 +256,26 @@ impl<'a> Striker<'a> {
         self.crashed(open.into_iter().collect());
         self.bench.system.wipe_jetstream().await?;
         self.reconnect()
+    }
+
+    /// A stream takes nothing more for a while. What it holds stays, and may be taken out.
+    async fn full(&mut self, stream: &str, time: Duration) -> Result<()> {
+        const LEAST: u64 = 1;
+        let client = self.bench.system.broker().await?;
+        let until = Instant::now() + STARTING;
+        // After a wipe somebody makes it anew.
+        let limit = loop {
+            if let Some(limit) = broker::limit(&client, stream).await? {
+                break limit;
+            }
+            ensure!(Instant::now() < until, "nobody made {stream} anew");
+            self.wait(LOOK).await?;
+        };
+        broker::resize(&client, stream, LEAST).await?;
+        let waited = self.wait(time).await;
+        // Whatever went wrong meanwhile, it has room again.
+        broker::resize(&client, stream, limit).await?;
+        waited
     }
 
     fn reconnect(&self) -> Result<()> {

@@ -18,3 +18,4 @@ pub mod schedule;
 pub mod signing;
 pub mod subscription;
 pub mod token_bucket;
+pub mod transition;

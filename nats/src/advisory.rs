@@ -23,6 +23,8 @@ pub struct Advisory {
     pub kind: Kind,
     /// Its stream.
     pub stream: String,
+    /// The durable that gave it out.
+    pub consumer: String,
     /// Its sequence there.
     pub sequence: u64,
     /// When the broker said so: a message stored later under the same sequence is another one.
@@ -42,6 +44,7 @@ impl Advisory {
         Some(Self {
             kind,
             stream: wire.stream,
+            consumer: wire.consumer,
             sequence: wire.stream_seq,
             at: wire.timestamp,
         })
@@ -54,6 +57,7 @@ struct Wire {
     kind: String,
     timestamp: DateTime<Utc>,
     stream: String,
+    consumer: String,
     stream_seq: u64,
 }
 
@@ -75,6 +79,7 @@ mod tests {
             (advisory.stream.as_str(), advisory.sequence),
             ("DELIVERIES", 7)
         );
+        assert_eq!(advisory.consumer, "lanes-1");
         assert_eq!(advisory.at.timestamp_subsec_millis(), 123);
         assert_eq!(read("terminated").unwrap().kind, Kind::Terminated);
         assert_eq!(read("nak"), None);

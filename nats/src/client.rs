@@ -19,6 +19,7 @@ use uuid::Uuid;
 
 use crate::config::{Config, Credentials};
 use crate::error::Error;
+use crate::publisher::Outgoing;
 use crate::replies::{Pending, Permits, Replies};
 use crate::requests::Requests;
 
@@ -176,6 +177,24 @@ impl Client {
         timeout: Duration,
     ) -> Result<Bytes, Error> {
         let answer = self.ask(subject, None, payload, timeout).await?;
+        Ok(answer.payload)
+    }
+
+    /// As [`Client::request`], with headers.
+    ///
+    /// # Errors
+    /// As [`Client::request`]; [`Error::InvalidSubject`], [`Error::InvalidHeader`] where a header has a
+    /// line break, and [`Error::TooLarge`] where it is more than the server takes.
+    pub async fn request_with_headers(
+        &self,
+        message: Outgoing,
+        timeout: Duration,
+    ) -> Result<Bytes, Error> {
+        let headers = crate::publisher::fit(self, &message)?;
+        let Outgoing {
+            subject, payload, ..
+        } = message;
+        let answer = self.ask(subject, headers, payload, timeout).await?;
         Ok(answer.payload)
     }
 

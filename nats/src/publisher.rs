@@ -224,27 +224,14 @@ impl Publisher {
         message: &Outgoing,
         give_up: Instant,
     ) -> Result<(Pending, Instant), Outcome> {
-        let size = message.size();
-        let permanent = |error| Outcome::Done(Err(PublishError::Permanent(error)));
-        let limit = self.client.max_payload();
-        let on_wire = size - message.subject.len();
-        if on_wire > limit {
-            return Err(permanent(Error::TooLarge {
-                size: on_wire,
-                limit,
-            }));
-        }
-        if !is_subject(&message.subject) {
-            let shown = message.subject.chars().take(200).collect();
-            return Err(permanent(Error::InvalidSubject(shown)));
-        }
-        let headers = headers(&message.headers).map_err(permanent)?;
+        let headers = fit(&self.client, message)
+            .map_err(|error| Outcome::Done(Err(PublishError::Permanent(error))))?;
         if !self.client.is_connected() && !self.client.connected(give_up).await {
             return Err(Outcome::Again(Error::Disconnected));
         }
         let until = give_up.min(Instant::now() + ATTEMPT);
         let sending = async {
-            let permits = self.room(size).await;
+            let permits = self.room(message.size()).await;
             self.client
                 .send(&message.subject, headers, message.payload.clone(), permits)
                 .await
@@ -253,7 +240,7 @@ impl Publisher {
             // The acknowledgement's time starts when it is sent, not when it got in line.
             Ok(Ok(pending)) => Ok((pending, give_up.min(Instant::now() + ATTEMPT))),
             Ok(Err(error)) if error.is_transient() => Err(Outcome::Again(error)),
-            Ok(Err(error)) => Err(permanent(error)),
+            Ok(Err(error)) => Err(Outcome::Done(Err(PublishError::Permanent(error)))),
             Err(_elapsed) => Err(Outcome::Again(Error::TimedOut {
                 subject: message.subject.clone(),
                 after: ATTEMPT,
@@ -290,6 +277,21 @@ async fn collect(pending: Pending, until: Instant, subject: &str) -> Outcome {
         Err(error) if error.is_transient() => Outcome::Again(error),
         Err(error) => Outcome::Done(Err(PublishError::Permanent(error))),
     }
+}
+
+/// The headers of a message that the server takes, as async-nats has them: one that is too large
+/// would cost the connection.
+pub(crate) fn fit(client: &Client, message: &Outgoing) -> Result<Option<HeaderMap>, Error> {
+    let size = message.size() - message.subject.len();
+    let limit = client.max_payload();
+    if size > limit {
+        return Err(Error::TooLarge { size, limit });
+    }
+    if !is_subject(&message.subject) {
+        let shown = message.subject.chars().take(200).collect();
+        return Err(Error::InvalidSubject(shown));
+    }
+    headers(&message.headers)
 }
 
 fn headers(headers: &Headers) -> Result<Option<HeaderMap>, Error> {

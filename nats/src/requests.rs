@@ -1,5 +1,6 @@
 //! Serving requests: the other side of [`Client::request`](crate::Client::request).
 
+use async_nats::HeaderMap;
 use bytes::Bytes;
 use futures::StreamExt as _;
 
@@ -19,6 +20,7 @@ pub struct Request {
     pub subject: String,
     /// What it says.
     pub payload: Bytes,
+    headers: Option<HeaderMap>,
     reply: async_nats::Subject,
     client: Client,
 }
@@ -47,6 +49,7 @@ impl Requests {
                 return Some(Request {
                     subject: message.subject.into_string(),
                     payload: message.payload,
+                    headers: message.headers,
                     reply,
                     client: self.client.clone(),
                 });
@@ -56,6 +59,12 @@ impl Requests {
 }
 
 impl Request {
+    /// The first value of a header.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.as_ref()?.get(name).map(|value| value.as_str())
+    }
+
     /// Answers. The answer is only queued when this returns.
     ///
     /// # Errors

@@ -75,7 +75,7 @@ pub const ENTITY: &str = "Hooklane-Entity";
 pub const ENTITY_SEQUENCE: &str = "Hooklane-Entity-Sequence";
 /// What the partner's signature covers: `full`, or `partial: ` and what it does not.
 pub const INTEGRITY: &str = "Hooklane-Integrity";
-/// How often an inbox event was handed on in vain before; absent for 0.
+/// The how-many-eth time an inbox event is handed on, from 1.
 pub const INBOX_ATTEMPT: &str = "Hooklane-Inbox-Attempt";
 
 /// Headers to put on a message, in order.

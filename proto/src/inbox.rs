@@ -26,7 +26,7 @@ pub struct InboxEvent {
     pub integrity: String,
     /// The body's media type, as the partner named it.
     pub content_type: Option<String>,
-    /// How often it was handed on in vain before.
+    /// The how-many-eth time it is handed on, from 1.
     pub attempt: u32,
     /// The exact bytes.
     pub body: Bytes,
@@ -54,7 +54,7 @@ impl InboxEvent {
     #[must_use]
     pub fn message_id(&self) -> String {
         match self.attempt {
-            0 => self.id.to_string(),
+            0 | 1 => self.id.to_string(),
             again => format!("{}.{again}", self.id),
         }
     }
@@ -81,9 +81,7 @@ impl InboxEvent {
             }
         }
         headers.push(header::INTEGRITY, printable(&self.integrity));
-        if self.attempt > 0 {
-            headers.push(header::INBOX_ATTEMPT, self.attempt.to_string());
-        }
+        headers.push(header::INBOX_ATTEMPT, self.attempt.to_string());
         if let Some(content_type) = &self.content_type {
             headers.push(header::CONTENT_TYPE, printable(content_type));
         }
@@ -124,7 +122,7 @@ mod tests {
             }),
             integrity: "full".to_owned(),
             content_type: Some("application/json".to_owned()),
-            attempt: 0,
+            attempt: 1,
             body: Bytes::from_static(b"{}"),
         }
     }
@@ -143,6 +141,7 @@ mod tests {
             ("Hooklane-Entity", "order/a/b c"),
             ("Hooklane-Entity-Sequence", "3"),
             ("Hooklane-Integrity", "full"),
+            ("Hooklane-Inbox-Attempt", "1"),
             ("Content-Type", "application/json"),
         ];
         assert_eq!(told, expected);

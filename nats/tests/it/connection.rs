@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 use bytes::Bytes;
-use hooklane_nats::{Client, Config, Error};
+use hooklane_nats::{Client, Config, Error, Outgoing};
 use hooklane_testkit::nats::Server;
 use hooklane_testkit::wait;
 
-use crate::broker::{SOON, config};
+use crate::broker::{SOON, config, outgoing};
 
 #[tokio::test]
 async fn an_unreachable_server_is_named_with_the_fix_and_without_credentials() {
@@ -88,6 +88,26 @@ async fn a_request_is_answered_or_fails_with_its_reason() -> Result<()> {
         .request("room.7".into(), Bytes::from_static(b"x"), SOON)
         .await?;
     assert_eq!(answer, "room.7 got b\"x\"");
+
+    let too_large = Outgoing {
+        payload: vec![0; asking.max_payload() + 1].into(),
+        ..outgoing("room.7", 1)
+    };
+    let refused = asking.request_with_headers(too_large, SOON).await;
+    assert!(
+        matches!(refused, Err(Error::TooLarge { .. })),
+        "{refused:?}"
+    );
+    let mut requests = serving.serve("told".into()).await?;
+    let telling = asking.request_with_headers(outgoing("told", 7), SOON);
+    let serving = async {
+        let request = requests.next().await.unwrap();
+        let told = request.header("Nats-Msg-Id").map(str::to_owned);
+        request.reply(told.unwrap().into()).await
+    };
+    let (told, replied) = tokio::join!(telling, serving);
+    replied?;
+    assert_eq!(told?, "id-7");
     Ok(())
 }
 

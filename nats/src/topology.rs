@@ -276,8 +276,9 @@ impl Definition {
         };
         match api::call::<Value>(client, &request, &body).await {
             Ok(_) => Ok(()),
-            // Somebody else was faster; whether with the same definition shows another look.
-            Err(error @ Error::Api { .. }) if verb == "CREATE" && !error.is_transient() => {
+            // Somebody else was faster; whether with the same definition shows another look. A broker
+            // without room for the stream twice calls that a lack of storage.
+            Err(error @ Error::Api { .. }) if verb == "CREATE" => {
                 let Some(there) = self.found(client).await? else {
                     return Err(error);
                 };

@@ -6,10 +6,12 @@ use std::process::Command;
 
 use anyhow::Result;
 use futures::TryStreamExt as _;
+use futures::future::join_all;
 use hooklane_core::rules::partition::partition;
-use hooklane_local::{Install, nats_cli, quiet};
+use hooklane_local::{Install, NatsOptions, nats_cli, quiet};
 use hooklane_nats::topology::{self, Kind};
 use hooklane_nats::{Client, Config, Error};
+use hooklane_testkit::nats::Server;
 
 use crate::broker::{Broker, config, in_time, outgoing};
 
@@ -66,6 +68,26 @@ async fn what_was_made_needs_no_change() -> Result<()> {
     let broker = Broker::start().await?;
     assert_eq!(topology::plan(&broker.client).await?, []);
     topology::ensure(&broker.client).await.map_err(Into::into)
+}
+
+#[tokio::test]
+async fn all_may_start_at_once_on_a_broker_with_room_for_everything_once() -> Result<()> {
+    // All streams are 3,176 MiB, and the largest is 1,024.
+    let server = Server::start_with(NatsOptions {
+        max_file_store: 3_300 << 20,
+        ..NatsOptions::default()
+    })
+    .await?;
+    let starting = (0..8).map(|_| async {
+        let client = Client::connect(&config(&server)).await?;
+        topology::ensure(&client).await
+    });
+    for started in join_all(starting).await {
+        started?;
+    }
+    let client = Client::connect(&config(&server)).await?;
+    assert_eq!(topology::plan(&client).await?, []);
+    Ok(())
 }
 
 #[tokio::test]

@@ -165,7 +165,8 @@ impl Report {
             text,
             "verified: {delivered} of {expected} delivered, {missing} missing, {duplicates} repeated \
              and {late} after an answer too late, {unrecorded} unrecorded, {phantoms} never made; \
-             {} of {} requests checked byte by byte; ledger: {} sent, {} stalled, {} received, {} failed, {} attempts",
+             {} of {} requests checked byte by byte; \
+             ledger: {} sent, {} stalled, {} received, {} failed, {} attempts",
             counters.verified,
             counters.requests,
             totals.sent,

@@ -163,3 +163,14 @@ impl Drop for Group {
         let _ = killpg(leader, Signal::SIGKILL);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cargos_target_directory_is_found_from_a_test() {
+        // Cargo marks it for programs that make backups.
+        assert!(target().unwrap().join("CACHEDIR.TAG").is_file());
+    }
+}

@@ -81,6 +81,7 @@ pub(crate) static RULES: &[Rule] = &[
     rule(POST, "/v1/consumers", ADMIN),
     rule(GET, "/v1/consumers/{consumer}", LOOK),
     rule(PATCH, "/v1/consumers/{consumer}", ADMIN),
+    rule(DELETE, "/v1/consumers/{consumer}", ADMIN),
     rule(GET, "/v1/endpoints", LOOK_AT_ALL),
     rule(GET, "/v1/endpoints/failing", LOOK_AT_ALL),
     rule(GET, "/v1/consumers/{consumer}/endpoints", LOOK),

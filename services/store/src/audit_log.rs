@@ -127,6 +127,8 @@ actions! {
     ConsumerCreate = "consumer.create",
     /// A consumer's settings were changed.
     ConsumerUpdate = "consumer.update",
+    /// A consumer was deleted.
+    ConsumerDelete = "consumer.delete",
     /// An event type was added.
     EventTypeCreate = "event_type.create",
     /// An event type was changed or deprecated.

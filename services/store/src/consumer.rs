@@ -1,14 +1,23 @@
 //! The adopter's customers.
 //!
-//! Owns adding, reading and changing them. A consumer is never removed: its messages and deleted
-//! endpoints refer to it.
+//! Owns adding, reading, changing and deleting them.
+//!
+//! A deleted consumer's row stays, since its messages and deleted endpoints refer to it; whoever reads
+//! consumers passes it over, so that it is nobody to everybody. It is deleted only once its endpoints
+//! are. Whoever adds an endpoint or makes a key holds the consumer's row, so neither comes to one that
+//! is deleted. Acceptance holds no row: that a delivery is made takes an endpoint that is not deleted
+//! when the endpoints are read, and when the last one was deleted the consumer still was there. So no
+//! delivery is accepted after its consumer was deleted.
 
 use chrono::{DateTime, Utc};
+use hooklane_proto::id::ApiKeyId;
 use hooklane_proto::token::ConsumerId;
 use serde_json::json;
+use sqlx::PgConnection;
 
 use crate::audit_log::{self, Action, Change};
 use crate::manage::{Error, Kind, Page};
+use crate::operational;
 use crate::{Error as Fault, Store};
 
 /// Longest name, in characters.
@@ -80,7 +89,8 @@ fn check_rate(rate: Option<u16>) -> Result<Option<i32>, Error> {
     }
 }
 
-/// Adds a consumer.
+/// Adds a consumer. One that was deleted comes back with its id, its messages and the idempotency keys
+/// that are still kept, and without its endpoints, keys and settings.
 ///
 /// # Errors
 /// [`Error::Exists`], [`Error::Invalid`] for its name or rate, or a fault of the database.
@@ -96,8 +106,11 @@ pub async fn add(
     let mut tx = store.pool().begin().await.map_err(fault())?;
     let added = sqlx::query_as!(
         Row,
-        r#"INSERT INTO hooklane.consumers (id, name, default_rate) VALUES ($1, $2, $3)
-           ON CONFLICT (id) DO NOTHING
+        r#"INSERT INTO hooklane.consumers AS c (id, name, default_rate) VALUES ($1, $2, $3)
+           ON CONFLICT (id) DO UPDATE
+              SET name = excluded.name, default_rate = excluded.default_rate,
+                  created_at = excluded.created_at, version = c.version + 1, deleted_at = NULL
+            WHERE c.deleted_at IS NOT NULL
            RETURNING id, name, default_rate, created_at, version, 0::bigint AS "endpoints!""#,
         id.as_str(),
         name,
@@ -128,7 +141,7 @@ pub async fn show(store: &Store, id: &ConsumerId) -> Result<Consumer, Error> {
         r#"SELECT id, name, default_rate, created_at, version,
                   (SELECT count(*) FROM hooklane.endpoints e
                     WHERE e.consumer_id = c.id AND e.state <> 'deleted') AS "endpoints!"
-             FROM hooklane.consumers c WHERE id = $1"#,
+             FROM hooklane.consumers c WHERE id = $1 AND deleted_at IS NULL"#,
         id.as_str(),
     )
     .fetch_optional(store.pool())
@@ -152,7 +165,7 @@ pub async fn list(
         r#"SELECT id, name, default_rate, created_at, version,
                   (SELECT count(*) FROM hooklane.endpoints e
                     WHERE e.consumer_id = c.id AND e.state <> 'deleted') AS "endpoints!"
-             FROM hooklane.consumers c WHERE id > $1 ORDER BY id LIMIT $2"#,
+             FROM hooklane.consumers c WHERE id > $1 AND deleted_at IS NULL ORDER BY id LIMIT $2"#,
         after.map_or("", ConsumerId::as_str),
         i64::from(limit) + 1,
     )
@@ -219,15 +232,7 @@ pub async fn update(
     let rate = changes.default_rate.map(check_rate).transpose()?;
     let fault = || Fault::doing("changing a consumer");
     let mut tx = store.pool().begin().await.map_err(fault())?;
-    let version = sqlx::query_scalar!(
-        "SELECT version FROM hooklane.consumers WHERE id = $1 FOR NO KEY UPDATE",
-        id.as_str(),
-    )
-    .fetch_optional(&mut *tx)
-    .await
-    .map_err(fault())?;
-    let version = version.ok_or_else(|| Error::not_found(Kind::Consumer, id))?;
-    Error::unless_current(Kind::Consumer, id, version, expected)?;
+    lock(&mut tx, id, expected).await?;
     let names = changes.names();
     if !names.is_empty() {
         sqlx::query!(
@@ -266,4 +271,106 @@ pub async fn update(
     }
     tx.commit().await.map_err(fault())?;
     show(store, id).await
+}
+
+/// A consumer that was deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deleted {
+    /// Its id.
+    pub id: ConsumerId,
+    /// The keys good for this consumer alone that are revoked with it.
+    pub revoked: Vec<ApiKeyId>,
+}
+
+/// Deletes a consumer that is at the version `expected`, or at any, and that has no endpoints any more,
+/// and revokes its own keys. What was accepted for it stays until its retention is over; from now on
+/// nothing more is.
+///
+/// # Errors
+/// [`Error::NotFound`], [`Error::Stale`], [`Error::Conflict`] where it has endpoints or is built in, or
+/// a fault of the database.
+pub async fn delete(
+    store: &Store,
+    id: &ConsumerId,
+    expected: Option<i64>,
+) -> Result<Deleted, Error> {
+    if id.as_str() == operational::CONSUMER {
+        return Err(Error::Conflict(format!(
+            "the consumer `{id}` is built in, and can't be deleted; delete its endpoints, and nobody \
+             is told of operational events"
+        )));
+    }
+    let fault = || Fault::doing("deleting a consumer");
+    let mut tx = store.pool().begin().await.map_err(fault())?;
+    lock(&mut tx, id, expected).await?;
+    let endpoints = sqlx::query_scalar!(
+        r#"SELECT count(*) AS "count!" FROM hooklane.endpoints
+            WHERE consumer_id = $1 AND state <> 'deleted'"#,
+        id.as_str(),
+    )
+    .fetch_one(&mut *tx)
+    .await
+    .map_err(fault())?;
+    if endpoints > 0 {
+        let noun = if endpoints == 1 {
+            "endpoint"
+        } else {
+            "endpoints"
+        };
+        return Err(Error::Conflict(format!(
+            "the consumer `{id}` has {endpoints} {noun}, which would get nothing any more; delete \
+             them first"
+        )));
+    }
+    sqlx::query!(
+        "UPDATE hooklane.consumers SET deleted_at = clock_timestamp(), version = version + 1
+          WHERE id = $1",
+        id.as_str(),
+    )
+    .execute(&mut *tx)
+    .await
+    .map_err(fault())?;
+    // In the order of ids, as those who note the use of keys do.
+    let revoked = sqlx::query_scalar!(
+        "WITH own AS MATERIALIZED (
+             SELECT id FROM hooklane.api_keys WHERE consumer_id = $1 AND revoked_at IS NULL
+              ORDER BY id FOR NO KEY UPDATE)
+         UPDATE hooklane.api_keys k SET revoked_at = clock_timestamp() FROM own
+          WHERE k.id = own.id RETURNING k.id",
+        id.as_str(),
+    )
+    .fetch_all(&mut *tx)
+    .await
+    .map_err(fault())?;
+    let revoked: Vec<ApiKeyId> = revoked.into_iter().map(ApiKeyId::from_uuid).collect();
+    for key in &revoked {
+        let change = Change::of(Action::ApiKeyRevoke, Some(id.as_str()), key);
+        audit_log::note(&mut tx, store, change).await?;
+    }
+    let change = Change::of(Action::ConsumerDelete, Some(id.as_str()), id);
+    let change = change.with(json!({ "revoked_keys": revoked.len() }));
+    audit_log::note(&mut tx, store, change).await?;
+    tx.commit().await.map_err(fault())?;
+    Ok(Deleted {
+        id: id.clone(),
+        revoked,
+    })
+}
+
+/// Holds a consumer's row until the transaction ends, where it is at the version `expected`, or at any.
+async fn lock(
+    conn: &mut PgConnection,
+    id: &ConsumerId,
+    expected: Option<i64>,
+) -> Result<(), Error> {
+    let version = sqlx::query_scalar!(
+        "SELECT version FROM hooklane.consumers WHERE id = $1 AND deleted_at IS NULL
+            FOR NO KEY UPDATE",
+        id.as_str(),
+    )
+    .fetch_optional(conn)
+    .await
+    .map_err(Fault::doing("reading a consumer"))?;
+    let version = version.ok_or_else(|| Error::not_found(Kind::Consumer, id))?;
+    Error::unless_current(Kind::Consumer, id, version, expected)
 }

@@ -23,7 +23,7 @@ const LISTING: &str = "consumers";
 pub(super) fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(list, create))
-        .routes(routes!(show, update))
+        .routes(routes!(show, update, delete))
 }
 
 /// A consumer by its id.
@@ -128,6 +128,9 @@ async fn list(
 }
 
 /// Add a consumer.
+///
+/// The id of one that was deleted can be taken again: it has its messages then, and none of its endpoints
+/// and keys.
 #[utoipa::path(
     post, path = "/v1/consumers", tag = "Consumers", operation_id = "create_consumer",
     request_body = NewConsumer,
@@ -171,6 +174,30 @@ async fn update(
     let changes = consumer::Changes { name, default_rate };
     let changed = consumer::update(&store, &path.consumer, &changes, expected).await?;
     Ok(tagged(changed))
+}
+
+/// Delete a consumer.
+///
+/// Its endpoints are to be deleted first. The keys that are good for it alone are revoked; its messages
+/// stay until their retention is over, and from now on none is accepted.
+#[utoipa::path(
+    delete, path = "/v1/consumers/{consumer}", tag = "Consumers", operation_id = "delete_consumer",
+    params(ConsumerPath, IfMatch),
+    responses(
+        (status = 204, description = "It is deleted."),
+        (status = 409, description = "It has endpoints, or is built in."),
+        (status = 412, description = "Somebody else changed it meanwhile."),
+    ),
+)]
+async fn delete(
+    State(api): State<Api>,
+    Acting(store): Acting,
+    Path(path): Path<ConsumerPath>,
+    IfMatch(expected): IfMatch,
+) -> Result<StatusCode, Problem> {
+    consumer::delete(&store, &path.consumer, expected).await?;
+    api.known_keys().forget();
+    Ok(StatusCode::NO_CONTENT)
 }
 
 fn tagged(consumer: consumer::Consumer) -> Response {

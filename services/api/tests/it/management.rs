@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use hooklane_api::Config;
 use serde_json::{Value, json};
 
-use crate::bench::Bench;
+use crate::bench::{BATCH, Bench, MESSAGES};
 use crate::client::{Answer, Client};
 
 const ENDPOINTS: &str = "/v1/consumers/acme/endpoints";
+const MESSAGE: &str = r#"{"event_type": "invoice.paid", "payload": 1}"#;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_endpoint_is_added_changed_paused_and_deleted() {
@@ -109,23 +110,90 @@ async fn an_endpoint_is_added_changed_paused_and_deleted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_is_deleted_once_its_endpoints_are_and_can_be_added_again() {
+    let bench = Bench::new().await;
+    let served = bench.serve(Config::default()).await;
+    let mut client = served.connect().await;
+    let one = "/v1/consumers/acme";
+    let added = client
+        .post(ENDPOINTS, r#"{"url": "https://example.com/"}"#)
+        .await;
+    let endpoint = format!("{ENDPOINTS}/{}", added.body["id"].as_str().unwrap());
+    let key = r#"{"name": "portal", "scope": "consumer", "consumer": "acme"}"#;
+    let key = client.post("/v1/api-keys", key).await;
+    let mut portal = Client::connect(served.address, key.body["key"].as_str().unwrap()).await;
+    assert_eq!(portal.get(one).await.status, 200);
+    let sent = client.post(MESSAGES, MESSAGE).await;
+    assert_eq!(sent.status, 202, "{sent:?}");
+
+    let refused = client.ask("DELETE", one, &[], None).await;
+    assert_eq!((refused.status.as_u16(), refused.code()), (409, "conflict"));
+    let detail = refused.body["detail"].as_str().unwrap();
+    assert!(detail.contains("1 endpoint"), "{detail}");
+    client.ask("DELETE", &endpoint, &[], None).await;
+    let stale = [("if-match", "\"999999\"")];
+    assert_eq!(client.ask("DELETE", one, &stale, None).await.status, 412);
+    let tag = client.get(one).await.headers["etag"].clone();
+    let fresh = [("if-match", tag.to_str().unwrap())];
+    let deleted = client.ask("DELETE", one, &fresh, None).await;
+    assert_eq!(deleted.status, 204, "{deleted:?}");
+
+    assert_eq!(portal.get(one).await.status, 401, "its keys end with it");
+    let answer = client.ask("DELETE", one, &[], None).await;
+    assert_eq!((answer.status.as_u16(), answer.code()), (404, "not_found"));
+    for body in [
+        MESSAGE.to_owned(),
+        format!(r#"{{"messages": [{MESSAGE}]}}"#),
+    ] {
+        let batch = body.contains("messages");
+        let path = if batch { BATCH } else { MESSAGES };
+        let answer = client.post(path, body).await;
+        assert_eq!((answer.status.as_u16(), answer.code()), (404, "not_found"));
+    }
+    for path in [one, MESSAGES, ENDPOINTS, "/v1/consumers/acme/deliveries"] {
+        assert_eq!(client.get(path).await.status, 404, "{path}");
+    }
+    let listed = client.get("/v1/consumers").await;
+    assert!(!listed.body.to_string().contains("acme"), "{listed:?}");
+    let message = format!("{MESSAGES}/{}", sent.body["id"].as_str().unwrap());
+    assert_eq!(client.get(&message).await.status, 200, "the ledger has it");
+    let built_in = client
+        .ask("DELETE", "/v1/consumers/hooklane", &[], None)
+        .await;
+    assert_eq!(built_in.status, 409, "{built_in:?}");
+    let log = client.get("/v1/audit-log?action=consumer.delete").await;
+    assert_eq!(log.body["data"].as_array().unwrap().len(), 1, "{log:?}");
+    assert_eq!(log.body["data"][0]["subject"], "acme");
+
+    let again = client.post("/v1/consumers", r#"{"id": "acme"}"#).await;
+    assert_eq!(again.status, 201, "{again:?}");
+    assert_ne!(again.headers["etag"], tag);
+    assert_eq!(client.post(MESSAGES, MESSAGE).await.status, 202);
+    assert_eq!(
+        portal.get(one).await.status,
+        401,
+        "its old keys don't come back"
+    );
+    served.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_endpoint_gets_the_very_next_event_and_none_before() {
     const CONSUMERS: usize = 8;
     const ROUNDS: usize = 125;
     let bench = Bench::new().await;
     let served = bench.serve(Config::default()).await;
-    let message = r#"{"event_type": "invoice.paid", "payload": 1}"#;
     let round = async |client: &mut Client, consumer: &str| {
         let messages = format!("/v1/consumers/{consumer}/messages");
         let endpoints = format!("/v1/consumers/{consumer}/endpoints");
-        let before = client.post(&messages, message).await;
+        let before = client.post(&messages, MESSAGE).await;
         assert_eq!(before.status, 202, "{before:?}");
         let added = client
             .post(&endpoints, r#"{"url": "https://example.com/"}"#)
             .await;
         assert_eq!(added.status, 201, "{added:?}");
         let endpoint = added.body["id"].as_str().unwrap().to_owned();
-        let sent = client.post(&messages, message).await;
+        let sent = client.post(&messages, MESSAGE).await;
         let of = |answer: &Answer| answer.body["id"].as_str().unwrap().to_owned();
         let gone = client
             .ask("DELETE", &format!("{endpoints}/{endpoint}"), &[], None)

@@ -50,6 +50,7 @@ const MATRIX: &[(&str, &str, &str)] = &[
     ("POST", "/v1/consumers", ""),
     ("GET", "/v1/consumers/{consumer}", "cr"),
     ("PATCH", "/v1/consumers/{consumer}", ""),
+    ("DELETE", "/v1/consumers/{consumer}", ""),
     ("GET", "/v1/endpoints", "r"),
     ("GET", "/v1/endpoints/failing", "r"),
     (

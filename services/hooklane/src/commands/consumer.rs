@@ -46,6 +46,11 @@ pub(crate) enum Consumer {
         #[arg(value_parser = input::number_or_default)]
         rate: std::option::Option<u16>,
     },
+    /// Delete a consumer that has no endpoints any more, and revoke its own API keys.
+    Delete {
+        /// The consumer.
+        id: ConsumerId,
+    },
 }
 
 /// A consumer, as JSON has it.
@@ -57,6 +62,13 @@ struct View {
     endpoints: u64,
     version: i64,
     created_at: String,
+}
+
+/// A consumer that is gone.
+#[derive(Debug, Serialize)]
+struct Deleted {
+    id: String,
+    revoked_keys: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -105,6 +117,17 @@ impl Consumer {
             Self::Add { id, name, rate } => consumer::add(&store, &id, &name, rate).await?,
             Self::Show { id } => consumer::show(&store, &id).await?,
             Self::SetRate { id, rate } => consumer::set_rate(&store, &id, rate).await?,
+            Self::Delete { id } => {
+                let consumer::Deleted { id, revoked } = consumer::delete(&store, &id, None).await?;
+                let answer = Deleted {
+                    id: id.to_string(),
+                    revoked_keys: revoked.iter().map(ToString::to_string).collect(),
+                };
+                return context.output.print(&answer, || {
+                    let keys = answer.revoked_keys.len();
+                    format!("deleted {id}; {keys} API keys of its own are revoked")
+                });
+            }
             Self::List { after, limit } => {
                 let page = consumer::list(&store, after.as_ref(), limit).await?;
                 let rows = page

@@ -30,6 +30,29 @@ async fn consumers_are_added_listed_shown_and_rated() {
 }
 
 #[tokio::test]
+async fn a_consumer_is_deleted_with_its_keys_once_it_has_no_endpoints() {
+    let bench = Bench::ledger().await;
+    bench.ok(&["consumer", "add", "acme"]);
+    bench.ok(&["event-type", "add", "invoice.paid"]);
+    let added = bench.json(&["endpoint", "add", "acme", "https://example.com/"]);
+    let endpoint = added["endpoint"]["id"].as_str().unwrap();
+    let create = ["api-key", "create", "--name", "shop", "--scope", "publish"];
+    let key = bench.json(&[&create[..], &["--consumer", "acme"]].concat());
+    let text = bench.fails(65, "conflict", &["consumer", "delete", "acme"]);
+    assert!(text.contains("1 endpoint"), "{text}");
+    bench.ok(&["endpoint", "delete", endpoint]);
+    let deleted = bench.json(&["consumer", "delete", "acme"]);
+    assert_eq!(deleted["id"], "acme");
+    let revoked = serde_json::json!([key["api_key"]["id"]]);
+    assert_eq!(deleted["revoked_keys"], revoked, "{key}");
+    bench.fails(65, "not_found", &["consumer", "delete", "acme"]);
+    bench.fails(65, "conflict", &["consumer", "delete", "hooklane"]);
+    bench.ok(&["consumer", "add", "acme"]);
+    let text = bench.ok(&["consumer", "delete", "acme"]);
+    assert!(text.contains("deleted acme"), "{text}");
+}
+
+#[tokio::test]
 async fn consumers_have_clear_refusals() {
     let bench = Bench::ledger().await;
     bench.ok(&["consumer", "add", "acme"]);

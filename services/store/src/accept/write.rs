@@ -119,7 +119,7 @@ async fn read_subscribers(
                   e.id AS "endpoint?", e.version AS "version?", e.state::text AS "state?",
                   e.filters AS "filters?"
            FROM unnest($1::text[]) WITH ORDINALITY AS w (id, at)
-           LEFT JOIN hooklane.consumers c ON c.id = w.id
+           LEFT JOIN hooklane.consumers c ON c.id = w.id AND c.deleted_at IS NULL
            LEFT JOIN hooklane.endpoints e
                   ON e.consumer_id = c.id AND e.state <> 'deleted' AND e.filters && $3
            ORDER BY w.at

@@ -101,7 +101,8 @@ pub async fn create(store: &Store, new: &New) -> Result<Created, Error> {
     let mut tx = store.pool().begin().await.map_err(Fault::doing(doing))?;
     if let Some(consumer) = &new.consumer {
         let known = sqlx::query_scalar!(
-            "SELECT id FROM hooklane.consumers WHERE id = $1",
+            // Held, so that it is not deleted meanwhile and its keys with it, all but this one.
+            "SELECT id FROM hooklane.consumers WHERE id = $1 AND deleted_at IS NULL FOR SHARE",
             consumer.as_str()
         )
         .fetch_optional(&mut *tx)

@@ -103,9 +103,10 @@ pub async fn add(
         .begin()
         .await
         .map_err(Fault::doing("adding an endpoint"))?;
-    // The lock makes the count below hold until the commit.
+    // The lock makes the count below hold until the commit, and the consumer stay.
     let consumer = sqlx::query_scalar!(
-        "SELECT id FROM hooklane.consumers WHERE id = $1 FOR NO KEY UPDATE",
+        "SELECT id FROM hooklane.consumers WHERE id = $1 AND deleted_at IS NULL
+            FOR NO KEY UPDATE",
         new.consumer.as_str(),
     )
     .fetch_optional(&mut *tx)

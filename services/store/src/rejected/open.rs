@@ -59,7 +59,8 @@ impl Store {
                FROM hooklane.rejected_events r
                WHERE (waiting_until IS NOT NULL OR requeued_at IS NOT NULL)
                  AND (requeued_at IS NOT NULL
-                      OR (EXISTS (SELECT FROM hooklane.consumers c WHERE c.id = r.consumer_id)
+                      OR (EXISTS (SELECT FROM hooklane.consumers c
+                                  WHERE c.id = r.consumer_id AND c.deleted_at IS NULL)
                           AND EXISTS (SELECT FROM hooklane.event_types t
                                       WHERE t.name = r.event_type)))
                ORDER BY id LIMIT $1"#,

@@ -1,4 +1,6 @@
-//! A consumer's rate on its way to the lanes of endpoints that have none of their own.
+//! A consumer's rate on its way to the lanes of endpoints that have none of their own, and its end.
+
+mod delete;
 
 use std::time::Duration;
 

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use hooklane_proto::token::ConsumerId;
 use hooklane_store::accept::Reason;
+use hooklane_store::consumer;
 use hooklane_store::outbox::Source;
 use hooklane_store::rejected::{Filter, Standing};
 
@@ -118,6 +120,26 @@ async fn an_unknown_name_is_rejected_after_its_time_only_and_blocks_nothing() {
     assert_eq!(rejected[0].standing, Standing::Rejected);
     let payload = ledger.store.rejected_payload(rejected[0].id).await.unwrap();
     assert_eq!(payload.as_deref(), Some(&b"2"[..]));
+}
+
+#[tokio::test]
+async fn what_comes_for_a_deleted_consumer_waits_until_it_is_added_again() {
+    let ledger = ledger().await;
+    let acme = ConsumerId::new("acme").unwrap();
+    consumer::delete(&ledger.store, &acme, None).await.unwrap();
+    super::row(&ledger, "acme", "invoice.paid", "1").await;
+    let mut reader = lead(&ledger, &Source::default()).await;
+    assert_eq!(drain(&mut reader).await.len(), 0);
+    let waits = [("unknown_consumer".to_owned(), Standing::Waiting)];
+    assert_eq!(standing(&ledger).await, waits);
+    let tried = ledger.store.try_again(&settings()).await.unwrap();
+    assert!(
+        !tried.more && tried.accepted.outcomes.is_empty(),
+        "{tried:?}"
+    );
+    consumer::add(&ledger.store, &acme, "", None).await.unwrap();
+    let tried = ledger.store.try_again(&settings()).await.unwrap();
+    assert_eq!(&*tried.accepted.events[0].payload, b"1");
 }
 
 #[tokio::test]

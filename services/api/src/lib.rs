@@ -4,8 +4,9 @@
 //! the group commit of messages that come in ([`intake`]). Does not own a rule or a statement:
 //! those are `hooklane-store`'s and `hooklane-core`'s, and the command line goes through the same.
 //!
-//! A request passes, from outside in: its id (`request_id`), panics as answers, the key and its
-//! scope (`auth`), then its handler (`routes`). Whatever refuses it answers with a problem.
+//! A request passes, from outside in: its id (`request_id`), panics as answers, the bound of its time
+//! while the ledger can't be reached (`patience`), the key and its scope (`auth`), then its handler
+//! (`routes`). Whatever refuses it answers with a problem.
 
 mod auth;
 mod config;
@@ -13,6 +14,7 @@ mod extract;
 pub mod intake;
 mod openapi;
 mod page;
+mod patience;
 mod problem;
 mod request_id;
 mod routes;
@@ -94,6 +96,7 @@ struct Shared {
     committer: intake::Committer,
     types: intake::Types,
     bodies: Semaphore,
+    reach: patience::Reach,
 }
 
 impl Api {
@@ -134,6 +137,11 @@ impl Api {
         &self.0.bodies
     }
 
+    /// Whether the ledger can be reached.
+    pub(crate) fn reach(&self) -> &patience::Reach {
+        &self.0.reach
+    }
+
     pub(crate) fn types(&self) -> &intake::Types {
         &self.0.types
     }
@@ -172,6 +180,7 @@ impl Service {
             committer,
             types,
             bodies,
+            reach: patience::Reach::default(),
         };
         Ok(Self {
             api: Api(Arc::new(shared)),

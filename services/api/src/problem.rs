@@ -13,7 +13,7 @@ use tracing::error;
 use utoipa::ToSchema;
 
 /// When to come again where PostgreSQL or NATS does not answer, in seconds.
-const COME_AGAIN: u32 = 2;
+pub(crate) const COME_AGAIN: u32 = 2;
 
 /// Why a request was not done.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -25,7 +25,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_swagger_ui::SwaggerUi;
 
 use crate::problem::Problem;
-use crate::{Api, auth, openapi, request_id};
+use crate::{Api, auth, openapi, patience, request_id};
 
 /// Where the document is.
 const DOCUMENT: &str = "/openapi.json";
@@ -58,7 +58,8 @@ pub(crate) fn router(api: Api) -> Router {
     let text = Bytes::from(document.to_json().unwrap_or_default());
     let keyed = routes
         .method_not_allowed_fallback(async || auth::method_not_allowed())
-        .route_layer(from_fn_with_state(api.clone(), auth::require));
+        .route_layer(from_fn_with_state(api.clone(), auth::require))
+        .route_layer(from_fn_with_state(api.clone(), patience::bound));
     Router::new()
         .merge(keyed)
         .route(

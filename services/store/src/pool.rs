@@ -144,6 +144,28 @@ impl Store {
         })
     }
 
+    /// Whether the database answers within `patience`, by a connection of its own: whatever the pool's are
+    /// busy with. A refusal is an answer too, such as that there are too many connections; that it is
+    /// starting or stopping is none.
+    pub async fn answers(&self, patience: Duration) -> bool {
+        let asking = async {
+            match self.options.connect().await {
+                Ok(session) => {
+                    // It has answered: how it takes its leave is nothing to anybody.
+                    let _ = session.close().await;
+                    true
+                }
+                Err(sqlx::Error::Database(refusal)) => {
+                    !refusal.code().is_some_and(|code| code.starts_with("57P"))
+                }
+                Err(_) => false,
+            }
+        };
+        tokio::time::timeout(patience, asking)
+            .await
+            .unwrap_or(false)
+    }
+
     /// A session outside the pool, with settings of its own over the configured ones.
     pub(crate) async fn session(&self, settings: &[(&str, &str)]) -> Result<PgConnection, Error> {
         self.options

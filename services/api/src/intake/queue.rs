@@ -60,6 +60,12 @@ impl Entry {
         drop(room);
     }
 
+    /// Ends once nobody waits for the answer any more, and no sooner than so long after the entry came.
+    pub(super) async fn left(&mut self, after: Duration) {
+        tokio::time::sleep_until(self.since + after).await;
+        self.reply.closed().await;
+    }
+
     /// Whether some of it is committed, and the rest goes on.
     fn is_begun(&self) -> bool {
         !self.outcomes.is_empty()

@@ -1,6 +1,7 @@
 //! A task that commits what waits, answers it and has it published.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use hooklane_nats::events::Lane;
 use hooklane_store::accept::{Accepted, NewMessage, Outcome, Settings};
@@ -10,6 +11,9 @@ use tracing::warn;
 
 use super::Refused;
 use super::queue::{Entry, Queue};
+
+/// What a request takes only where something is wrong with the ledger, or very much comes in.
+const UNUSUAL: Duration = Duration::from_secs(1);
 
 /// What every writer works with.
 #[derive(Debug, Clone)]
@@ -29,10 +33,17 @@ impl Writer {
     }
 
     /// One transaction. What it does not come to, since it would become too large, goes back into the
-    /// queue.
+    /// queue. One that takes unusually long ends once nobody waits for it.
     async fn commit(&self, entries: Vec<Entry>, lane: &Lane) {
-        let batch = Batch::of(entries);
-        match self.accept(&batch.messages).await {
+        let mut batch = Batch::of(entries);
+        let accepted = tokio::select! {
+            biased;
+            accepted = self.accept(&batch.messages) => accepted,
+            // They were told that nobody knows, and may send it again without a key: what has not been
+            // committed for so long is better not committed later on.
+            () = deserted(&mut batch.entries) => return,
+        };
+        match accepted {
             Ok(accepted) => {
                 let (begun, untouched) = batch.decided(accepted.outcomes);
                 self.queue.put_back(untouched);
@@ -62,6 +73,14 @@ impl Writer {
                 after,
             }),
         }
+    }
+}
+
+/// Ends once nobody waits for any of these requests any more, and not in the time that a commit takes
+/// anyway: whoever leaves so early is accepted all the same.
+async fn deserted(entries: &mut [(Entry, usize)]) {
+    for (entry, _) in entries {
+        entry.left(UNUSUAL).await;
     }
 }
 

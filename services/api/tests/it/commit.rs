@@ -15,12 +15,12 @@ use crate::ledger::Ledger;
 
 const CLIENTS: usize = 64;
 
-fn keyed(key: &str) -> String {
+pub(crate) fn keyed(key: &str) -> String {
     format!(r#"{{"event_type": "invoice.paid", "payload": "{key}", "idempotency_key": "{key}"}}"#)
 }
 
 /// Has `clients` clients do the same at once; what they return, without order.
-async fn together<T: Send + 'static, F>(
+pub(crate) async fn together<T: Send + 'static, F>(
     served: &Served,
     clients: usize,
     work: impl Fn(usize, crate::client::Client) -> F,

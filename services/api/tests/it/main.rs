@@ -22,6 +22,7 @@ mod commit;
 mod crowd;
 mod management;
 mod messages;
+mod outage;
 mod refusals;
 mod scopes;
 mod throughput;

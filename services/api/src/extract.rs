@@ -8,6 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use axum::Json;
+use axum::body::HttpBody as _;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::response::IntoResponse;
 use futures::StreamExt as _;
@@ -15,7 +16,7 @@ use hooklane_core::error::ErrorCode;
 use hooklane_store::Store;
 use hooklane_store::audit_log::By;
 use http::HeaderMap;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG, IF_MATCH};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, ETAG, IF_MATCH};
 use http::request::Parts;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -26,6 +27,7 @@ use utoipa::openapi::{ObjectBuilder, Required, Type};
 
 use crate::Api;
 use crate::auth::Caller;
+use crate::json;
 use crate::problem::Problem;
 use crate::request_id::RequestId;
 
@@ -46,7 +48,7 @@ impl<T: DeserializeOwned + Send> FromRequestParts<Api> for Path<T> {
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Problem> {
         match axum::extract::Path::from_request_parts(parts, api).await {
             Ok(axum::extract::Path(path)) => Ok(Self(path)),
-            Err(rejection) => Err(Problem::invalid(rejection.body_text())),
+            Err(rejection) => Err(Problem::invalid(json::in_terms(&rejection.body_text()))),
         }
     }
 }
@@ -61,7 +63,7 @@ impl<T: DeserializeOwned + Send> FromRequestParts<Api> for Query<T> {
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Problem> {
         match axum::extract::Query::from_request_parts(parts, api).await {
             Ok(axum::extract::Query(query)) => Ok(Self(query)),
-            Err(rejection) => Err(Problem::invalid(rejection.body_text())),
+            Err(rejection) => Err(Problem::invalid(json::in_terms(&rejection.body_text()))),
         }
     }
 }
@@ -80,29 +82,54 @@ impl<T: DeserializeOwned, const LIMIT: usize> FromRequest<Api> for Body<T, LIMIT
                 "a body is read as JSON alone; send it with `content-type: application/json`",
             ));
         }
+        if is_encoded(request.headers()) {
+            return Err(Problem::new(
+                ErrorCode::UnsupportedMediaType,
+                "a body is read as it is sent; send it without `content-encoding`",
+            ));
+        }
         let mut room = Room::of(api.bodies());
         let bytes = read(request, LIMIT, api.config().body_within, &mut room).await?;
-        // What has fields is also read from an array, by their order: nobody is to rely on that.
-        if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
-            let detail = "the body is not what is expected: give an object";
-            return Err(Problem::unprocessable(detail));
-        }
-        let body = serde_json::from_slice(&bytes).map_err(|error| {
-            // Its text names the field, line and column; a value is shown only where it is short.
-            let detail = cut(&error.to_string());
-            if error.is_data() {
-                Problem::unprocessable(format!("the body is not what is expected: {detail}"))
-            } else {
-                Problem::invalid(format!("the body can't be read: {detail}"))
-            }
-        })?;
-        Ok(Self(body))
+        Ok(Self(json::parse(&bytes)?))
     }
 }
 
-/// What of an error's text is shown.
-pub(crate) fn cut(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(300).collect()
+/// That there is no body: what nobody reads is refused like a field that nobody knows.
+#[derive(Debug)]
+pub(crate) struct NoBody;
+
+impl FromRequest<Api> for NoBody {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, api: &Api) -> Result<Self, Problem> {
+        let refusal = || Problem::invalid("this takes no body; send none");
+        let body = request.into_body();
+        if body.is_end_stream() {
+            return Ok(Self);
+        }
+        // One whose length is not told may be empty all the same.
+        let mut stream = body.into_data_stream();
+        let reading = async {
+            while let Some(chunk) = stream.next().await {
+                if !chunk.map_err(|_| refusal())?.is_empty() {
+                    return Err(refusal());
+                }
+            }
+            Ok(Self)
+        };
+        let read = tokio::time::timeout(api.config().body_within, reading).await;
+        read.unwrap_or_else(|_| Err(refusal()))
+    }
+}
+
+/// Whether a body is anything but as it is.
+fn is_encoded(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(CONTENT_ENCODING).iter();
+    let mut codings = values.flat_map(|value| value.as_bytes().split(|&byte| byte == b','));
+    codings.any(|coding| {
+        let coding = coding.trim_ascii();
+        !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity")
+    })
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

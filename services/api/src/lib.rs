@@ -12,6 +12,7 @@ mod auth;
 mod config;
 mod extract;
 pub mod intake;
+mod json;
 mod openapi;
 mod page;
 mod patience;

@@ -32,7 +32,7 @@ const ALWAYS: [(u16, &str); 8] = [
 const WITH_BODY: [(u16, &str); 3] = [
     (408, "The body came too slowly."),
     (413, "The body is too large."),
-    (415, "The body is not JSON."),
+    (415, "The body is not JSON, or is encoded."),
 ];
 
 /// A document without operations.

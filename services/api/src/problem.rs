@@ -6,7 +6,7 @@
 use axum::response::{IntoResponse, Response};
 use hooklane_core::error::ErrorCode;
 use hooklane_store::manage;
-use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use serde::Serialize;
 use tracing::error;
@@ -146,6 +146,11 @@ impl Problem {
         headers.insert(CONTENT_TYPE, problem);
         if let Some(seconds) = self.retry_after {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if self.code == ErrorCode::UnsupportedMediaType {
+            let json = HeaderValue::from_static("application/json");
+            headers.insert(ACCEPT, json);
+            headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         }
         if self.code == ErrorCode::Unauthenticated {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

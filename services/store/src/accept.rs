@@ -42,7 +42,7 @@ pub(crate) use plan::too_large;
 
 /// Largest payload, in bytes.
 pub const MAX_PAYLOAD: usize = 256 * 1024;
-/// Longest idempotency key, in bytes.
+/// Longest idempotency key, in characters.
 pub const MAX_KEY: usize = 255;
 /// Longest content type, in bytes.
 pub const MAX_CONTENT_TYPE: usize = 255;

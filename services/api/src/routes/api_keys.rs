@@ -17,7 +17,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::Api;
-use crate::extract::{Acting, Body, Path, Query, id};
+use crate::extract::{Acting, Body, NoBody, Path, Query, id};
 use crate::page::{self, Page, PageQuery};
 use crate::problem::Problem;
 
@@ -247,6 +247,7 @@ async fn revoke(
     State(api): State<Api>,
     Acting(store): Acting,
     Path(path): Path<KeyPath>,
+    _: NoBody,
 ) -> Result<StatusCode, Problem> {
     api_key::revoke(&store, path.key).await?;
     api.known_keys().forget();

@@ -13,7 +13,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::Api;
-use crate::extract::{self, Acting, Body, IfMatch, Path, Query, nullable};
+use crate::extract::{self, Acting, Body, IfMatch, NoBody, Path, Query, nullable};
 use crate::page::{self, Page, PageQuery};
 use crate::problem::Problem;
 
@@ -194,6 +194,7 @@ async fn delete(
     Acting(store): Acting,
     Path(path): Path<ConsumerPath>,
     IfMatch(expected): IfMatch,
+    _: NoBody,
 ) -> Result<StatusCode, Problem> {
     consumer::delete(&store, &path.consumer, expected).await?;
     api.known_keys().forget();

@@ -18,6 +18,7 @@ use uuid::Uuid;
 use super::consumers::ConsumerPath;
 use crate::Api;
 use crate::extract::{Acting, Body, Path, Query, id, optional_id};
+use crate::json::Object;
 use crate::page::{self, Page};
 use crate::problem::Problem;
 
@@ -191,8 +192,8 @@ impl From<Listed> for DeadLetter {
 #[serde(deny_unknown_fields)]
 struct Chosen {
     /// Which.
-    #[schema(min_items = 1, max_items = 500)]
-    dead_letters: Vec<One>,
+    #[schema(value_type = Vec<One>, min_items = 1, max_items = 500)]
+    dead_letters: Vec<Object<One>>,
 }
 
 /// One dead letter, as a listing names it.
@@ -248,7 +249,7 @@ impl Chosen {
                 "name 1 to {MOST} dead letters"
             )));
         }
-        let series = self.dead_letters.into_iter().map(|one| Series {
+        let series = self.dead_letters.into_iter().map(|Object(one)| Series {
             key: DeliveryKey {
                 accepted_at: one.accepted_at,
                 message: one.message,

@@ -19,7 +19,7 @@ use uuid::Uuid;
 use super::consumers::ConsumerPath;
 use super::message_log::{LoggedAttempt, MessagePath};
 use crate::Api;
-use crate::extract::{Acting, Path, Query, id, optional_id};
+use crate::extract::{Acting, NoBody, Path, Query, id, optional_id};
 use crate::page::{self, Page};
 use crate::problem::Problem;
 
@@ -291,6 +291,7 @@ async fn show(
 async fn cancel(
     Acting(store): Acting,
     Path(path): Path<DeliveryPath>,
+    _: NoBody,
 ) -> Result<Json<WholeDelivery>, Problem> {
     path.delivery(&store).await?;
     delivery::cancel(&store, path.message, Some(path.endpoint)).await?;

@@ -21,7 +21,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::Api;
-use crate::extract::{self, Acting, Body, IfMatch, Path, Query, etag, id};
+use crate::extract::{self, Acting, Body, IfMatch, NoBody, Path, Query, etag, id};
 use crate::page::{self, Page, PageQuery};
 use crate::problem::Problem;
 use crate::routes::consumers::ConsumerPath;
@@ -270,6 +270,7 @@ async fn update(
 async fn delete(
     Acting(store): Acting,
     Path(path): Path<EndpointPath>,
+    _: NoBody,
 ) -> Result<StatusCode, Problem> {
     path.endpoint(&store).await?;
     endpoint::delete(&store, path.endpoint).await?;
@@ -288,7 +289,11 @@ async fn delete(
         (status = 409, description = "Its state does not allow it."),
     ),
 )]
-async fn pause(Acting(store): Acting, Path(path): Path<EndpointPath>) -> Result<Response, Problem> {
+async fn pause(
+    Acting(store): Acting,
+    Path(path): Path<EndpointPath>,
+    _: NoBody,
+) -> Result<Response, Problem> {
     path.endpoint(&store).await?;
     Ok(tagged(
         endpoint::pause(&store, path.endpoint).await?.endpoint,
@@ -307,6 +312,7 @@ async fn pause(Acting(store): Acting, Path(path): Path<EndpointPath>) -> Result<
 async fn resume(
     Acting(store): Acting,
     Path(path): Path<EndpointPath>,
+    _: NoBody,
 ) -> Result<Response, Problem> {
     path.endpoint(&store).await?;
     Ok(tagged(

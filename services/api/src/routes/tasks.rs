@@ -21,7 +21,7 @@ use super::deliveries::DeliveryPath;
 use super::endpoints::EndpointPath;
 use super::message_log::MessagePath;
 use crate::Api;
-use crate::extract::{Acting, Body, Path, Query, id};
+use crate::extract::{Acting, Body, NoBody, Path, Query, id};
 use crate::page::{self, Page};
 use crate::problem::Problem;
 
@@ -340,7 +340,11 @@ async fn show(State(api): State<Api>, Path(path): Path<TaskPath>) -> Result<Json
         (status = 409, description = "It has ended."),
     ),
 )]
-async fn cancel(Acting(store): Acting, Path(path): Path<TaskPath>) -> Result<Json<Task>, Problem> {
+async fn cancel(
+    Acting(store): Acting,
+    Path(path): Path<TaskPath>,
+    _: NoBody,
+) -> Result<Json<Task>, Problem> {
     path.task(&store).await?;
     Ok(Json(task::cancel(&store, path.task).await?.into()))
 }
@@ -360,6 +364,7 @@ async fn retry(
     State(api): State<Api>,
     Acting(store): Acting,
     Path(path): Path<DeliveryPath>,
+    _: NoBody,
 ) -> Result<Response, Problem> {
     path.delivery(&store).await?;
     let (message, endpoint) = (path.message, path.endpoint);
@@ -379,6 +384,7 @@ async fn replay(
     State(api): State<Api>,
     Acting(store): Acting,
     Path(path): Path<MessagePath>,
+    _: NoBody,
 ) -> Result<Response, Problem> {
     path.place(&store).await?;
     let message = path.message;

@@ -96,7 +96,7 @@ async fn what_is_wrong_with_a_message_is_told_and_nothing_is_written() {
     let mut client = served.connect().await;
     let large = format!("\"{}\"", "x".repeat(256 * 1024));
     let deep = format!("{}{}", "[".repeat(101), "]".repeat(101));
-    let long_key = "k".repeat(256);
+    let long_key = "é".repeat(256);
     for (body, status, code) in [
         (of("{"), 400, "invalid_data"),
         (of("NaN"), 400, "invalid_data"),
@@ -158,6 +158,9 @@ async fn what_is_wrong_with_a_message_is_told_and_nothing_is_written() {
             .await,
         "0"
     );
+    // As many characters as the document says, whatever they take.
+    let longest = keyed(&"\u{1F600}".repeat(255), "1");
+    assert_eq!(client.post(MESSAGES, longest).await.status, 202);
     // As large and as deep as may be.
     let large = format!("\"{}\"", "x".repeat(256 * 1024 - 2));
     let deep = format!("{}{}", "[".repeat(100), "]".repeat(100));

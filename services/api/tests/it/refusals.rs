@@ -129,6 +129,13 @@ async fn malformed_bodies_are_refused_with_a_problem() {
             r#"{"dead_letters": []}"#,
             422,
         ),
+        (
+            "/v1/consumers/acme/dead-letters/replay",
+            r#"{"dead_letters": [["msg_01987c3e-9d6a-7000-8000-000000000001",
+                "ep_01987c3e-9d6a-7000-8000-000000000001", "2026-11-30T20:29:27Z", 1]]}"#,
+            422,
+        ),
+        ("/v1/consumers", "null", 422),
     ];
     for (path, body, status) in cases {
         let answer = client.post(path, (*body).to_owned()).await;
@@ -205,6 +212,71 @@ async fn what_is_not_there_or_not_meant_is_a_problem_too() {
         (answer.status.as_u16(), &answer.headers["request-id"]),
         (201, &"my-own-7".parse().unwrap())
     );
+    served.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_takes_no_body_refuses_one() {
+    let bench = Bench::new().await;
+    let served = bench.serve(Config::default()).await;
+    let mut client = served.connect().await;
+    let added = client.post(ENDPOINTS, r#"{"url": "https://example.com/"}"#);
+    let added = added.await;
+    let endpoint = format!("{ENDPOINTS}/{}", added.body["id"].as_str().unwrap());
+    let some = "01987c3e-9d6a-7000-8000-000000000001";
+    let delivery = format!("/v1/consumers/acme/deliveries/msg_{some}/ep_{some}");
+    for (method, path) in [
+        ("POST", format!("{endpoint}/pause")),
+        ("POST", format!("{endpoint}/resume")),
+        ("POST", format!("{delivery}/cancel")),
+        ("POST", format!("{delivery}/retry")),
+        ("POST", format!("{MESSAGES}/msg_{some}/replay")),
+        (
+            "POST",
+            format!("/v1/consumers/acme/tasks/task_{some}/cancel"),
+        ),
+        ("DELETE", endpoint.clone()),
+        ("DELETE", "/v1/consumers/acme".to_owned()),
+        ("DELETE", format!("/v1/api-keys/key_{some}")),
+    ] {
+        for body in ["{", "junk", r#"{"state": "paused"}"#] {
+            let answer = client.ask(method, &path, &[], Some(body)).await;
+            let refused = (answer.status.as_u16(), answer.code());
+            assert_eq!(
+                refused,
+                (400, "invalid_data"),
+                "{method} {path} {body}: {answer:?}"
+            );
+        }
+    }
+    let shown = client.get(&endpoint).await;
+    assert_eq!(shown.body["state"], "active", "nothing was done: {shown:?}");
+    let paused = client.post(&format!("{endpoint}/pause"), "").await;
+    assert_eq!(paused.body["state"], "paused", "{paused:?}");
+    served.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_encoded_body_is_refused_as_one() {
+    let bench = Bench::new().await;
+    let served = bench.serve(Config::default()).await;
+    let mut client = served.connect().await;
+    for (coding, status) in [
+        ("gzip", 415),
+        ("identity, br", 415),
+        ("identity", 201),
+        ("Identity,", 409),
+    ] {
+        let headers = [("content-encoding", coding)];
+        let answer = client
+            .ask("POST", "/v1/consumers", &headers, Some(r#"{"id": "new"}"#))
+            .await;
+        assert_eq!(answer.status, status, "`{coding}`: {answer:?}");
+        if status == 415 {
+            assert_eq!(answer.code(), "unsupported_media_type");
+            assert_eq!(answer.headers["accept-encoding"], "identity");
+        }
+    }
     served.running.stop().await;
 }
 

@@ -365,12 +365,14 @@ impl<'a> Choice<'a> {
             });
         }
         if let Some(key) = &message.key
-            && (key.is_empty() || key.len() > MAX_KEY || key.chars().any(char::is_control))
+            && (key.is_empty()
+                || key.chars().count() > MAX_KEY
+                || key.chars().any(char::is_control))
         {
             return Err(Rejection {
                 reason: Reason::BadKey,
                 detail: format!(
-                    "the idempotency key must be 1 to {MAX_KEY} bytes without control characters"
+                    "the idempotency key must be 1 to {MAX_KEY} characters, none of them a control character"
                 ),
             });
         }

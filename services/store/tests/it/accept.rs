@@ -375,9 +375,9 @@ async fn what_cant_be_accepted_does_not_hold_back_its_neighbours() {
         exactly,
         bad_type,
         keyed("", "{}"),
-        keyed(&"x".repeat(256), "{}"),
+        keyed(&"é".repeat(256), "{}"),
         unreadable,
-        keyed("good", "{}"),
+        keyed(&"é".repeat(255), "{}"),
     ];
     let mut outcomes = Vec::new();
     while outcomes.len() < batch.len() {

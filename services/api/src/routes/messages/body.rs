@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::MAX_BATCH;
-use crate::extract::cut;
+use crate::json::{self, Object};
 use crate::problem::{Pointer, Problem};
 
 /// A message to send to the consumer's endpoints.
@@ -91,16 +91,9 @@ impl Sent {
             Problem::unprocessable(format!("the message is not what is expected: {text}"))
                 .with_errors(vec![pointer])
         };
-        // What has fields would be read from an array, too, by their order.
-        if !item.get().starts_with('{') {
-            return Err(wrong("give an object".to_owned()));
-        }
-        serde_json::from_str(item.get()).map_err(|error| {
-            // Where in the item: nobody knows where that is in the body.
-            let place = format!(" at line {} column {}", error.line(), error.column());
-            let text = error.to_string();
-            wrong(cut(text.strip_suffix(&place).unwrap_or(&text)))
-        })
+        let read = serde_json::from_str(item.get()).map(|Object(sent)| sent);
+        // Without the place in the item: nobody knows where that is in the body.
+        read.map_err(|error| wrong(json::explain(&error)))
     }
 }
 

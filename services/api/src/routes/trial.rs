@@ -3,16 +3,19 @@
 //! It goes the way of every message, through the ledger and the endpoint's own lane: what it shows is
 //! what customers get. It is a message of its own in the log.
 
+mod waiting;
+
 use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
 use bytes::Bytes;
 use hooklane_core::error::ErrorCode;
+use hooklane_proto::id::MessageId;
 use hooklane_proto::route;
 use hooklane_proto::token::EventType;
 use hooklane_store::accept::Outcome;
-use hooklane_store::{attempt, event_type};
+use hooklane_store::{attempt, endpoint, event_type};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use utoipa::ToSchema;
@@ -20,11 +23,13 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::attempts::Attempt;
+use super::deliveries::DeliveryPath;
 use super::endpoints::EndpointPath;
 use crate::Api;
 use crate::extract::{Acting, Body, Path};
 use crate::intake;
 use crate::problem::Problem;
+use waiting::{Dispatcher, Waiting};
 
 /// How often the log is asked for the attempt.
 const LOOK: Duration = Duration::from_millis(100);
@@ -56,12 +61,15 @@ struct Tried {
     message: String,
     /// The first attempt; null where there was none in time: the log has it later.
     attempt: Option<Attempt>,
+    /// Why there was none in time; null where there is one.
+    waiting: Option<Waiting>,
 }
 
 /// Send the example of an event type to an endpoint, and say what happened.
 ///
 /// It goes to this endpoint alone, whatever its filters say, and waits for the first attempt, up to 25
-/// seconds. An attempt that fails is tried again like any other.
+/// seconds. An attempt that fails is tried again like any other. Where none was made in time, the answer
+/// says what it waits for.
 #[utoipa::path(
     post, path = "/v1/consumers/{consumer}/endpoints/{endpoint}/test", tag = "Endpoints",
     operation_id = "test_endpoint", params(EndpointPath), request_body = Trial,
@@ -120,8 +128,27 @@ async fn test(
         let page = attempt::list(&store, &attempt::Listing::of(which), 1).await?;
         made = page.items.into_iter().next();
     }
+    let waiting = match made {
+        Some(_) => None,
+        None => Some(why(&api, &path, receipt.message).await?),
+    };
     Ok(Json(Tried {
         message: receipt.message.to_string(),
         attempt: made.map(Attempt::from),
+        waiting,
     }))
+}
+
+/// Why there is no attempt of this message yet.
+async fn why(api: &Api, path: &EndpointPath, message: MessageId) -> Result<Waiting, Problem> {
+    let dispatcher = Dispatcher::of(api.client(), &path.consumer).await;
+    let which = DeliveryPath {
+        consumer: path.consumer.clone(),
+        message,
+        endpoint: path.endpoint,
+    };
+    let delivery = which.delivery(api.store()).await?.delivery;
+    // Also where it was deleted meanwhile.
+    let endpoint = endpoint::show(api.store(), path.endpoint).await?;
+    Ok(Waiting::why(&delivery, &endpoint, dispatcher))
 }

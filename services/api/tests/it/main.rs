@@ -26,3 +26,4 @@ mod outage;
 mod refusals;
 mod scopes;
 mod throughput;
+mod trial;

@@ -230,11 +230,8 @@ impl EntityRule {
 }
 
 fn event_type(templates: &[Template], parts: &Parts<'_>) -> Result<String, Fault> {
-    let text = template::first(templates, parts).or_else(|unfit| match unfit {
-        // Only where bodies need not be JSON.
-        Unfit::NoJson(_) => Ok(None),
-        unfit => Err(fault(unfit, "the event type")),
-    })?;
+    let text = template::first(templates, parts);
+    let text = text.map_err(|unfit| fault(unfit, "the event type"))?;
     let text = text.unwrap_or_else(|| UNKNOWN.to_owned());
     if text.chars().count() > MAX_TEXT || text.chars().any(char::is_control) {
         let detail = "the event type has more than 255 characters, or control characters";

@@ -208,16 +208,17 @@ impl Source {
     /// one: to be fetched without following redirects, and put into the request.
     ///
     /// # Errors
-    /// [`Reject`] where the request names none, or one outside the partner's domain.
+    /// [`Reject`] where the request has no signature that it could check, names no certificate, or one
+    /// outside the partner's domain.
     pub fn certificate_url(&self, request: &Request<'_>) -> Result<Option<Url>, Reject> {
-        let certificates = self
-            .schemes
-            .iter()
-            .find_map(|scheme| scheme.certificates.as_ref());
         let parts = self.parts(request);
-        certificates
-            .map(|certificates| certificates.url(&parts))
-            .transpose()
+        for scheme in &self.schemes {
+            if let Some(certificates) = &scheme.certificates {
+                scheme.signature.signatures(&parts)?;
+                return certificates.url(&parts).map(Some);
+            }
+        }
+        Ok(None)
     }
 
     /// Whether the request is the partner's.

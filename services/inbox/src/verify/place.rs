@@ -255,7 +255,11 @@ impl<'a> Parts<'a> {
         if self.is_form() {
             return Ok(None);
         }
-        let root = self.json().map_err(Unfit::NoJson)?;
+        let root = match self.json() {
+            Ok(root) => root,
+            Err(_) if self.format == Format::Any => return Ok(None),
+            Err(error) => return Err(Unfit::NoJson(error)),
+        };
         let node = root.at(pointer).map_err(|_| Unfit::Repeated)?;
         match node.and_then(|node| node.scalar()) {
             Some(Scalar::Text(text)) => Ok(Some(text)),

@@ -218,23 +218,23 @@ impl Scheme {
         self.algorithm != Algorithm::Token && (self.each.is_none() || self.covers_body())
     }
 
+    /// Whether what stands at a place is a part of what is signed.
+    pub(crate) fn names(&self, place: &Place) -> bool {
+        self.content.places().any(|signed| signed == place)
+    }
+
     /// Whether what stands at a place can't be changed without breaking the signature.
     pub(crate) fn covers(&self, place: &Place) -> bool {
-        let signs = |place: &Place| self.content.places().any(|signed| signed == place);
         match place {
-            Place::Json { pointer, .. } => {
-                let same = |signed: &Place| matches!(signed, Place::Json { pointer: other, .. } if other == pointer);
-                self.covers_body() || self.content.places().any(same)
-            }
-            // Names and values with nothing between them can be parted in other ways.
-            Place::Form(_) => self.covers_body() || signs(place),
+            // Fields that are signed one after the other can be parted in other ways.
+            Place::Json { .. } | Place::Form(_) => self.covers_body(),
             Place::Raw | Place::BodySha256 | Place::Crc32 => self.covers_body(),
             Place::Query(_) | Place::Url | Place::UrlUnescaped => {
-                signs(&Place::Url) || signs(&Place::UrlUnescaped) || signs(place)
+                self.names(&Place::Url) || self.names(&Place::UrlUnescaped) || self.names(place)
             }
             Place::Param(_) => true,
             Place::Method | Place::FormSorted | Place::Header(_) | Place::Pair { .. } => {
-                signs(place)
+                self.names(place)
             }
         }
     }

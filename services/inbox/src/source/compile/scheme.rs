@@ -241,7 +241,7 @@ fn check_cover(scheme: &Scheme, faults: &mut Faults) {
         faults.add("digest", "is not signed", "name it in `content` too");
     }
     if let Some(timestamp) = &scheme.timestamp
-        && !scheme.covers(&timestamp.place)
+        && !(scheme.names(&timestamp.place) || scheme.covers(&timestamp.place))
     {
         faults.add(
             "timestamp.from",

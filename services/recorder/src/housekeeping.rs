@@ -21,6 +21,8 @@ const KEYS_AT_ONCE: u16 = 5_000;
 const TASKS_AT_ONCE: u32 = 1_000;
 /// Audit entries that one statement forgets.
 const ENTRIES_AT_ONCE: u32 = 5_000;
+/// Inbox events that one statement forgets.
+const EVENTS_AT_ONCE: u32 = 5_000;
 
 /// Longest pause before what failed is tried again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -52,6 +54,11 @@ pub(crate) async fn run(config: Config, store: Store, term: CancellationToken) {
 async fn once(config: &Config, store: &Store, now: DateTime<Utc>) -> bool {
     let made = make_days(config, store, now).await;
     let made = report("making day partitions", made);
+    // Before the days: those of the inbox are searched for what is open.
+    let events = report(
+        "forgetting old inbox events",
+        forget_inbox(config, store, now).await,
+    );
     let dropped = report("dropping old days", drop_days(config, store, now).await);
     let keys = forget_keys(config, store, now).await;
     let keys = report("forgetting idempotency keys", keys);
@@ -63,7 +70,7 @@ async fn once(config: &Config, store: &Store, now: DateTime<Utc>) -> bool {
     );
     let entries = forget_audit_log(config, store, now).await;
     let entries = report("forgetting old audit entries", entries);
-    made && dropped && keys && secrets && tasks && entries
+    made && events && dropped && keys && secrets && tasks && entries
 }
 
 fn report(what: &'static str, result: Result<(), Error>) -> bool {
@@ -97,7 +104,7 @@ async fn drop_days(config: &Config, store: &Store, now: DateTime<Utc>) -> Result
         match store.drop_day(day, config.drop_lock_timeout).await? {
             Drop::Dropped => info!(%day, "dropped a day that was older than the retention"),
             Drop::Open => {
-                warn!(%day, "a day is older than the retention, and kept: it has open deliveries")
+                warn!(%day, "a day is older than the retention, and kept: it has open deliveries or inbox events")
             }
             Drop::Busy => info!(%day, "an old day is in use, dropping it later"),
         }
@@ -139,6 +146,26 @@ async fn forget_audit_log(config: &Config, store: &Store, now: DateTime<Utc>) ->
     }
     if forgotten > 0 {
         info!(forgotten, "forgot old audit entries");
+    }
+    Ok(())
+}
+
+/// Closed events of the inbox go before the days with their bodies.
+async fn forget_inbox(config: &Config, store: &Store, now: DateTime<Utc>) -> Result<(), Error> {
+    let Some(oldest_kept) = oldest_kept(config, now) else {
+        return Ok(());
+    };
+    let before = oldest_kept.and_time(NaiveTime::MIN).and_utc();
+    let mut forgotten = 0;
+    loop {
+        let now = store.inbox_forget(before, EVENTS_AT_ONCE).await?;
+        forgotten += now;
+        if now < u64::from(EVENTS_AT_ONCE) {
+            break;
+        }
+    }
+    if forgotten > 0 {
+        info!(forgotten, "forgot old inbox events");
     }
     Ok(())
 }

@@ -163,6 +163,10 @@ actions! {
     ApiKeyCreate = "api_key.create",
     /// An API key was revoked.
     ApiKeyRevoke = "api_key.revoke",
+    /// Inbox events were taken out of quarantine, to be tried again.
+    InboxReplay = "inbox.replay",
+    /// Inbox events in quarantine were given up.
+    InboxDiscard = "inbox.discard",
 }
 
 impl fmt::Display for Action {

@@ -1,6 +1,6 @@
 //! Day partitions: made ahead of time and on demand, dropped whole, and what else grows old.
 //!
-//! Owns when a day may go (never with open deliveries), not how long days are kept: that is the
+//! Owns when a day may go (never with open deliveries or inbox events), not how long days are kept: that is the
 //! recorder's configuration.
 
 use std::collections::BTreeSet;

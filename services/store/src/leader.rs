@@ -17,12 +17,15 @@ const LOCK: i32 = 7_261_004;
 pub enum Led {
     /// Putting work back.
     Scheduler,
+    /// Publishing what the inbox hands off.
+    Inbox,
 }
 
 impl Led {
     const fn key(self) -> i32 {
         match self {
             Self::Scheduler => 1,
+            Self::Inbox => 2,
         }
     }
 }

@@ -18,6 +18,7 @@ pub mod dead_letter;
 pub mod delivery;
 pub mod endpoint;
 pub mod event_type;
+pub mod inbox;
 pub mod intake;
 pub mod leader;
 pub mod ledger;

@@ -90,6 +90,8 @@ pub enum Kind {
     Task,
     /// A key for the HTTP API.
     ApiKey,
+    /// A partner's event.
+    InboxEvent,
 }
 
 impl Kind {
@@ -101,6 +103,7 @@ impl Kind {
             Self::Message => "message",
             Self::Attempt => "attempt",
             Self::ApiKey => "API key",
+            Self::InboxEvent => "inbox event",
             other => other.command(),
         }
     }
@@ -114,6 +117,7 @@ impl Kind {
             Self::Message | Self::Delivery | Self::Attempt => "delivery",
             Self::Task => "task",
             Self::ApiKey => "api-key",
+            Self::InboxEvent => "inbox",
         }
     }
 

@@ -10,6 +10,7 @@ mod audit_log;
 mod connect;
 mod consumer;
 mod endpoint;
+mod inbox;
 mod ledger;
 mod message;
 mod outbox;

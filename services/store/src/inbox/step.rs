@@ -1,0 +1,410 @@
+//! The worker's step: takes what is due, reads it, decides, and writes all of it in one transaction.
+//!
+//! A step that is cut off did nothing. Several may run at once: each takes other events, and they wait
+//! for each other where they are about the same entity.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use bytes::Bytes;
+use chrono::{DateTime, Utc};
+use hooklane_core::rules::transition::Machine;
+use hooklane_proto::id::InboxId;
+use hooklane_proto::token::Partner;
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::claim::{Body, EntityKey, Taken, bodies, due, lock_entities};
+use super::decide::{Known, MAX_FAULTS, back_off, decide, entity_of, waited_for};
+use super::{Headers, Mode, Reason, Stage, write};
+use crate::{Error, Store};
+
+/// What a reader is told of an event.
+#[derive(Debug, Clone)]
+pub struct Claimed {
+    /// Its id.
+    pub id: InboxId,
+    /// Whose it is.
+    pub partner: Partner,
+    /// The partner's id of it.
+    pub partner_event_id: String,
+    /// Whether it is an item of a batch, which is never split again.
+    pub item: bool,
+    /// What happened, where that was known before.
+    pub event_type: Option<String>,
+    /// The body's media type.
+    pub content_type: Option<String>,
+    /// The kept headers; an item has those of its request.
+    pub headers: Headers,
+    /// The exact bytes.
+    pub body: Bytes,
+    /// When it was received.
+    pub received_at: DateTime<Utc>,
+}
+
+/// What is configured, and how a source's events are read. Pure, and quick: it is asked within a
+/// transaction.
+pub trait Reader: Send + Sync {
+    /// What an event says. A panic is caught and counted: after the third the event is quarantined.
+    fn read(&self, event: &Claimed) -> Reading;
+
+    /// The machine of an entity type; `None`: its events take effect as they come.
+    fn machine(&self, partner: &Partner, entity_type: &str) -> Option<&Machine>;
+
+    /// Which way a source hands its events off; `None`: this process does not know the source, and its
+    /// events are left alone for a minute.
+    fn mode(&self, partner: &Partner) -> Option<Mode>;
+}
+
+/// What an event says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reading {
+    /// One thing that happened.
+    Event {
+        /// What.
+        event_type: String,
+        /// To what.
+        entity: Option<Entity>,
+    },
+    /// Several, each an event of its own; at most 10,000.
+    Items(Vec<Item>),
+    /// Nothing that can be made out.
+    Unreadable {
+        /// Why.
+        reason: Reason,
+        /// For a person; no values of the body.
+        detail: String,
+    },
+}
+
+/// What an event is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entity {
+    /// Its type, as it is configured.
+    pub entity_type: String,
+    /// Which one; longer than 255 bytes, its hash is the key.
+    pub key: String,
+    /// Where the event stands among the entity's, higher is later.
+    pub order: Option<i64>,
+    /// The state that the body names.
+    pub to_field: Option<String>,
+}
+
+/// An item of a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Item {
+    /// The partner's id of it, at most 100 characters.
+    pub partner_event_id: String,
+    /// Whether the signature covers that id.
+    pub id_signed: bool,
+    /// What happened, where that is known already.
+    pub event_type: Option<String>,
+    /// The exact bytes.
+    pub body: Bytes,
+}
+
+/// How much one step takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StepLimits {
+    /// Events at most.
+    pub events: u32,
+    /// Bytes of bodies at most; one event is always taken.
+    pub bytes: u32,
+}
+
+impl Default for StepLimits {
+    fn default() -> Self {
+        Self {
+            events: 100,
+            bytes: 8 << 20,
+        }
+    }
+}
+
+/// What a step did.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Stepped {
+    /// Events that it looked at.
+    pub claimed: u32,
+    /// Those that took effect.
+    pub applied: u32,
+    /// Those that wait for what comes before them.
+    pub deferred: u32,
+    /// Those whose entity had moved on.
+    pub superseded: u32,
+    /// Those that need a person.
+    pub quarantined: Vec<(Partner, Reason)>,
+    /// Those that were split into items.
+    pub split: u32,
+    /// The items, those that were there already included.
+    pub items: u32,
+    /// Those whose reading panicked.
+    pub panicked: u32,
+    /// Those whose source this process does not know.
+    pub unknown: u32,
+    /// Events that waited for what took effect, and are due now.
+    pub woken: u32,
+    /// Events for the publisher.
+    pub handed: u32,
+    /// Whether something due was left for the next step.
+    pub cut: bool,
+}
+
+impl Stepped {
+    /// Whether the next step may find something to do at once.
+    #[must_use]
+    pub fn more(&self) -> bool {
+        self.cut || self.woken > 0 || self.items > 0
+    }
+}
+
+/// A step that failed, and what it had taken.
+struct Failed {
+    error: Error,
+    taken: Vec<Uuid>,
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self {
+            error,
+            taken: Vec::new(),
+        }
+    }
+}
+
+impl Store {
+    /// Decides about events that are due, at most `limits` of them. Several processes may do so at
+    /// once.
+    ///
+    /// Cancel-safe: a dropped step did nothing. Where the database refuses what one of the events
+    /// brings, each is looked at by itself, and what is refused three times is quarantined.
+    ///
+    /// # Errors
+    /// Where the database fails: nothing was done then, save where the answer to the commit was lost.
+    pub async fn inbox_step(
+        &self,
+        now: DateTime<Utc>,
+        limits: &StepLimits,
+        reader: &impl Reader,
+    ) -> Result<Stepped, Error> {
+        let failed = match self.step_over(now, limits, None, reader).await {
+            Ok(stepped) => return Ok(stepped),
+            Err(failed) if !failed.error.is_data_fault() => return Err(failed.error),
+            Err(failed) => failed,
+        };
+        let mut all = Stepped {
+            cut: true,
+            ..Stepped::default()
+        };
+        for id in failed.taken {
+            match self.step_over(now, limits, Some(&[id]), reader).await {
+                Ok(stepped) => all.add(stepped),
+                Err(failed) if failed.error.is_data_fault() => {
+                    let error = failed.error;
+                    tracing::error!(event = %InboxId::from_uuid(id), %error, "an inbox event can't be decided");
+                    all.panicked += 1;
+                    all.quarantined
+                        .extend(self.note_fault(now, id, &error).await?);
+                }
+                Err(failed) => return Err(failed.error),
+            }
+        }
+        Ok(all)
+    }
+
+    async fn step_over(
+        &self,
+        now: DateTime<Utc>,
+        limits: &StepLimits,
+        only: Option<&[Uuid]>,
+        reader: &impl Reader,
+    ) -> Result<Stepped, Failed> {
+        let mut tx = self.begin_probing().await?;
+        let (taken, cut) = due(&mut tx, now, limits, only).await?;
+        if taken.is_empty() {
+            return Ok(Stepped::default());
+        }
+        let full = taken.len() >= limits.events as usize;
+        let done = work(&mut tx, now, &taken, reader).await;
+        let done = match done {
+            Ok(stepped) => tx
+                .commit()
+                .await
+                .map(|()| stepped)
+                .map_err(Error::doing("committing a step of the inbox")),
+            Err(error) => {
+                // Dropped without waiting, it would hold the rows for a moment more.
+                let _ = tx.rollback().await;
+                Err(error)
+            }
+        };
+        match done {
+            Ok(stepped) => Ok(Stepped {
+                cut: cut || full,
+                ..stepped
+            }),
+            Err(error) => Err(Failed {
+                error,
+                taken: taken.iter().map(|one| one.id).collect(),
+            }),
+        }
+    }
+
+    /// Counts that an event could not be decided, in a statement of its own.
+    async fn note_fault(
+        &self,
+        now: DateTime<Utc>,
+        id: Uuid,
+        error: &Error,
+    ) -> Result<Option<(Partner, Reason)>, Error> {
+        let state = error.sqlstate().unwrap_or_default();
+        let why = format!("the ledger refuses what it brings (SQLSTATE {state})");
+        let row = sqlx::query!(
+            r#"WITH noted AS (
+                   UPDATE hooklane.webhook_inbox
+                      SET faults = faults + 1, detail = $3,
+                          next_at = $2::timestamptz + make_interval(secs => $4),
+                          status = CASE WHEN faults + 1 >= $5 THEN 'QUARANTINED' ELSE status END,
+                          reason = CASE WHEN faults + 1 >= $5 THEN 'poison' END
+                    WHERE id = $1 AND status IN ('PENDING', 'DEFERRED')
+                RETURNING id, partner_name, status
+               ), trail AS (
+                   INSERT INTO hooklane.inbox_trail (event_id, at, action, reason, detail)
+                   SELECT id, $2, CASE status WHEN 'QUARANTINED' THEN 'quarantined' ELSE 'failed' END,
+                          'poison', $3
+                     FROM noted
+               )
+               SELECT partner_name AS "partner_name!", status AS "status!" FROM noted"#,
+            id,
+            now,
+            why,
+            back_off(1).as_secs_f64(),
+            i32::from(MAX_FAULTS),
+        )
+        .fetch_optional(self.pool())
+        .await
+        .map_err(Error::doing("counting a fault of an inbox event"))?;
+        let quarantined = row.filter(|row| row.status == "QUARANTINED");
+        quarantined
+            .map(|row| Ok((super::partner(&row.partner_name)?, Reason::Poison)))
+            .transpose()
+    }
+
+    /// Lets what waits to be handed off go the way that its source is configured to go now; answers how
+    /// many events that were to go another way. For the start of a service.
+    ///
+    /// # Errors
+    /// Where the database fails.
+    pub async fn inbox_align(
+        &self,
+        now: DateTime<Utc>,
+        modes: &[(Partner, Mode)],
+    ) -> Result<u64, Error> {
+        let partners: Vec<&str> = modes.iter().map(|(name, _)| name.as_str()).collect();
+        let words: Vec<&str> = modes.iter().map(|(_, mode)| mode.as_str()).collect();
+        sqlx::query!(
+            "UPDATE hooklane.webhook_inbox w
+                SET hand_off = m.mode, next_at = least(w.next_at, $3), leased_until = NULL
+               FROM unnest($1::text[], $2::text[]) AS m (partner, mode)
+              WHERE w.partner_name = m.partner AND w.hand_off <> m.mode AND w.status = 'PENDING'
+                AND w.stage = 'hand_off'",
+            &partners as &[&str],
+            &words as &[&str],
+            now,
+        )
+        .execute(self.pool())
+        .await
+        .map(|done| done.rows_affected())
+        .map_err(Error::doing("turning inbox events to another hand-off"))
+    }
+}
+
+impl Stepped {
+    fn add(&mut self, other: Self) {
+        let Self {
+            claimed,
+            applied,
+            deferred,
+            superseded,
+            quarantined,
+            split,
+            items,
+            panicked,
+            unknown,
+            woken,
+            handed,
+            cut: _,
+        } = other;
+        self.claimed += claimed;
+        self.applied += applied;
+        self.deferred += deferred;
+        self.superseded += superseded;
+        self.quarantined.extend(quarantined);
+        self.split += split;
+        self.items += items;
+        self.panicked += panicked;
+        self.unknown += unknown;
+        self.woken += woken;
+        self.handed += handed;
+    }
+}
+
+/// Everything between the claim and the commit.
+async fn work(
+    conn: &mut PgConnection,
+    now: DateTime<Utc>,
+    taken: &[Taken],
+    reader: &impl Reader,
+) -> Result<Stepped, Error> {
+    let undecided = taken.iter().filter(|one| one.stage == Stage::Decide);
+    let mut bodies = bodies(conn, undecided.map(Taken::body_place)).await?;
+    let known: Vec<Known> = taken
+        .iter()
+        .map(|one| know(reader, one, bodies.remove(&one.id)))
+        .collect();
+    let keys: BTreeSet<EntityKey> = taken
+        .iter()
+        .zip(&known)
+        .flat_map(|(one, known)| [entity_of(one, known), waited_for(one)])
+        .flatten()
+        .collect();
+    let keys: Vec<EntityKey> = keys.into_iter().collect();
+    let standings = lock_entities(conn, now, &keys).await?;
+    let plan = decide(now, taken, &known, standings.clone(), reader);
+    write::all(conn, now, taken, &standings, plan).await
+}
+
+/// What is known of an event by now.
+pub(super) fn know(reader: &impl Reader, taken: &Taken, body: Option<Body>) -> Known {
+    let mode = reader.mode(&taken.partner);
+    if taken.stage == Stage::HandOff {
+        return Known::Again;
+    }
+    if mode.is_none() {
+        return Known::Unknown;
+    }
+    let Some(Body {
+        body,
+        headers,
+        content_type,
+    }) = body
+    else {
+        return Known::Bodiless;
+    };
+    let event = Claimed {
+        id: InboxId::from_uuid(taken.id),
+        partner: taken.partner.clone(),
+        partner_event_id: taken.partner_event_id.clone(),
+        item: taken.parent.is_some(),
+        event_type: taken.event_type.clone(),
+        content_type,
+        headers,
+        body,
+        received_at: taken.received_at,
+    };
+    match catch_unwind(AssertUnwindSafe(|| reader.read(&event))) {
+        Ok(reading) => Known::Read(reading),
+        Err(_panic) => Known::Panicked,
+    }
+}

@@ -12,7 +12,8 @@
 //!
 //! Everybody looks at the leases now and then. Who has fewer than an even share takes what nobody
 //! owns. When nothing is free, the one with less asks an owner who has at least two more than
-//! itself to hand one over; the owner drains it, releases it, and whoever is first takes it. So
+//! itself to hand one over; the owner drains it, releases it, and whoever is first takes it. That
+//! takes as long as the broker refuses the partition's records ([`crate::drain`] says why). So
 //! each handing over makes the shares more even, and it ends. A dispatcher that dies is missing
 //! from the list when its leases are gone, and the others' shares grow.
 
@@ -35,7 +36,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, error, info, warn};
 
-use crate::drain::Flush;
+use crate::drain::Haste;
 use crate::partition::{Partition, Process};
 
 pub(crate) use term::Term;
@@ -98,8 +99,13 @@ pub(crate) async fn run(process: Arc<Process>, shutdown: CancellationToken) {
                     let partition = lease.partition();
                     process.owns(partition, true);
                     let stop = CancellationToken::new();
+                    let haste = Haste {
+                        shutdown: shutdown.clone(),
+                        lost: CancellationToken::new(),
+                    };
                     let (process, asked) = (Arc::clone(&process), asked_tx.clone());
-                    let task = running.spawn(hold(process, lease, term, stop.clone(), asked));
+                    let task =
+                        running.spawn(hold(process, lease, term, stop.clone(), haste, asked));
                     let ours = Ours {
                         task: task.id(),
                         stop,
@@ -247,6 +253,7 @@ async fn hold(
     mut lease: Lease,
     term: Term,
     stop: CancellationToken,
+    haste: Haste,
     asked: mpsc::Sender<(u16, u16)>,
 ) {
     let number = lease.partition();
@@ -274,12 +281,14 @@ async fn hold(
         // Another may have it already: only what is in flight is seen to its end.
         term.revoke();
         warn!(partition = number, "the lease is lost, the partition stops");
-        let rest = partition.stop(&process.config, Flush::Later).await;
+        haste.lost.cancel();
+        let rest = partition.stop(&process.config, &haste).await;
         finish_later(&process, rest);
         return;
     }
-    // The lease is kept while attempts in flight end, so that nobody attempts beside them.
-    let stopping = partition.stop(&process.config, Flush::Now);
+    // The lease is kept until nothing is under way, so that nobody attempts beside us, nor again
+    // what is not recorded yet.
+    let stopping = partition.stop(&process.config, &haste);
     tokio::pin!(stopping);
     let released = tokio::select! {
         _ = &mut stopping => true,
@@ -288,7 +297,9 @@ async fn hold(
     term.revoke();
     if !released {
         warn!(partition = number, "the lease was lost while draining");
-        stopping.await;
+        haste.lost.cancel();
+        let rest = stopping.await;
+        finish_later(&process, rest);
         return;
     }
     match timeout(CALL, lease.release()).await {

@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::config::{Config, Restart};
-use crate::drain::Flush;
+use crate::drain::Haste;
 use crate::ownership::Term;
 use crate::partition::Partition;
 use crate::{Parts, Service};
@@ -159,6 +159,12 @@ impl Bench {
         records
     }
 
+    async fn stop(mut self) {
+        let haste = Haste::default();
+        haste.shutdown.cancel();
+        self.partition.stop(&self.config, &haste).await;
+    }
+
     fn fail_lane(&self) {
         let message = Msg::PanicLane(self.route.endpoint);
         self.partition.fanout.cast(message).unwrap();
@@ -196,8 +202,7 @@ async fn what_a_failed_lane_held_is_recorded_and_the_next_delivery_starts_it_ane
     let next = bench.deliver().await;
     let records = bench.records(1).await;
     assert!(matches!(&records[&next], Record::Attempt(a) if a.status == Some(200)));
-    let config = bench.config.clone();
-    bench.partition.stop(&config, Flush::Now).await;
+    bench.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -220,13 +225,12 @@ async fn a_lane_that_fails_too_often_stays_down_and_its_deliveries_are_parked() 
     let parked = bench.deliver().await;
     assert!(is_fault(&bench.records(1).await[&parked]));
     assert_eq!(bench.receiver.counts().arrived, arrived);
-    let config = bench.config.clone();
-    bench.partition.stop(&config, Flush::Now).await;
+    bench.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_is_left_to_the_next_owner_once_the_lease_is_gone() {
-    let mut bench = Bench::start(3).await;
+    let bench = Bench::start(3).await;
     bench.term.revoke();
     let now = clock::now();
     let target = Target {
@@ -266,6 +270,5 @@ async fn an_event_is_left_to_the_next_owner_once_the_lease_is_gone() {
     .unwrap();
     let copies = inspect::stream_state(&bench.nats, subject::DELIVERIES).await;
     assert_eq!(copies.unwrap().last_sequence, 0);
-    let config = bench.config.clone();
-    bench.partition.stop(&config, Flush::Now).await;
+    bench.stop().await;
 }

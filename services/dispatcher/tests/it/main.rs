@@ -12,6 +12,7 @@ mod broker;
 mod bench;
 mod deliver;
 mod dns;
+mod full;
 mod http_answers;
 mod http_many;
 mod http_raw;

@@ -4,9 +4,10 @@
 //!
 //! - *Events.* For each endpoint that an event names it decides: a copy to `DELIVERIES`, or a
 //!   parked record where the lane has no room, is held, is down, or has a backlog in the ledger.
-//!   When every part is safe the event is acknowledged. An event that comes again is copied to
-//!   every endpoint: what was copied before the broker drops by its id, while a park beside that
-//!   copy would have it driven twice.
+//!   When every part is safe the event is acknowledged, and also when the broker refused copies for
+//!   too long ([`copies`]). An event that comes again, from a lease that moved or a broker that
+//!   forgot, is copied to every endpoint: what was copied before the broker drops by its id, while a
+//!   park beside that copy would have it driven twice.
 //! - *Deliveries.* It hands them to their lanes, and starts a lane on its first.
 //! - *Room.* It asks the lanes for the scheduler, keeps what they answer, and remembers which
 //!   endpoints were named: their new events go behind their backlog.

@@ -1,6 +1,21 @@
 //! Publishing an event's copies to `DELIVERIES`, and acknowledging the event when every part of
 //! it is safe: each copy at the broker, each parked one in a record.
+//!
+//! # Copies that the broker does not take
+//!
+//! They are tried until their not-after, and the event is held meanwhile. Then the event is
+//! acknowledged without them. What they were for is still `received` in the ledger, so that the
+//! sweep finds them to be lost and drives them again; as it would an event that came too late. The
+//! event is never given back once a part of it was parked: it would come again, be copied to every
+//! endpoint, and what was parked would be attempted beside the ledger's own drive of it.
+//!
+//! # Without the lease
+//!
+//! Whoever owns the partition now may have had the event already and copied what would be parked
+//! here, or have parked what would be given up. So the event is left to him, unless it was copied
+//! whole.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,15 +28,15 @@ use hooklane_proto::event::{Event, Target};
 use hooklane_proto::id::EndpointId;
 use hooklane_proto::record::{Drive, ParkReason, Parked, Record};
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Instant, MissedTickBehavior};
-use tracing::{debug, error, info_span};
+use tokio::time::{Instant, MissedTickBehavior, sleep_until};
+use tracing::{debug, error, info_span, warn};
 
 use crate::budget::HeldBytes;
 use crate::lane::settle::after_fault;
 use crate::partition::Context;
 use crate::records::{Entry, Owner, Parts};
 
-/// The pause before an event comes again whose copies could not all be published.
+/// The pause before an event comes again that is left to the partition's next owner.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// An event with the right to settle it.
@@ -55,7 +70,8 @@ pub(super) struct Job {
 #[derive(Default)]
 struct Work {
     events: Vec<Event>,
-    records: Vec<Record>,
+    /// With the event's place.
+    records: Vec<(usize, Record)>,
     copies: Vec<Outgoing>,
     /// Of each copy: the event's place and the endpoint.
     targets: Vec<(usize, EndpointId)>,
@@ -68,8 +84,8 @@ struct Work {
 struct Done {
     /// Endpoints whose copies will not come.
     lost: Vec<EndpointId>,
-    /// Places of events that have to come again.
-    failed: Vec<usize>,
+    /// Places of events that are left to the next owner.
+    left: HashSet<usize>,
 }
 
 /// Leaves events to whoever owns the partition now. Not at once: that may be us once more, and what
@@ -85,7 +101,7 @@ pub(super) async fn publish(context: Arc<Context>, jobs: Vec<Job>) -> Vec<Endpoi
     let mut tokens = Vec::with_capacity(jobs.len());
     let mut kept = Vec::with_capacity(jobs.len());
     let mut work = Work::default();
-    let mut give_up = Instant::now();
+    let mut last = Instant::now();
     for Job { held, decisions } in jobs {
         let HeldEvent {
             event,
@@ -99,15 +115,15 @@ pub(super) async fn publish(context: Arc<Context>, jobs: Vec<Job>) -> Vec<Endpoi
         kept.push((bytes, permit));
         let not_after = pulled_at + signed(context.config.not_after);
         let left = (not_after - clock::now()).to_std().unwrap_or_default();
-        give_up = give_up.max(Instant::now() + left);
+        last = last.max(Instant::now() + left);
         work.add(event, decisions, not_after);
     }
     let every = context.config.progress_every;
     let mut ticks = tokio::time::interval_at(Instant::now() + every, every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let doing = work.carry_out(&context, give_up);
+    let doing = work.carry_out(&context, last);
     tokio::pin!(doing);
-    let Done { lost, failed } = loop {
+    let Done { lost, left } = loop {
         tokio::select! {
             biased;
             done = &mut doing => break done,
@@ -119,7 +135,7 @@ pub(super) async fn publish(context: Arc<Context>, jobs: Vec<Job>) -> Vec<Endpoi
         }
     };
     for (at, token) in tokens.into_iter().enumerate() {
-        if failed.contains(&at) {
+        if left.contains(&at) {
             token.nak(Some(AGAIN)).await;
         } else {
             token.ack().await;
@@ -150,8 +166,8 @@ impl Work {
                     self.targets.push((self.events.len(), target.endpoint));
                 }
                 Decision::Park(endpoint, reason, not_before) => {
-                    self.records
-                        .push(parked(&event, endpoint, reason, not_before));
+                    let record = parked(&event, endpoint, reason, not_before);
+                    self.records.push((self.events.len(), record));
                 }
             }
         }
@@ -159,7 +175,7 @@ impl Work {
         self.spans.push(span);
     }
 
-    async fn carry_out(self, context: &Context, give_up: Instant) -> Done {
+    async fn carry_out(self, context: &Context, not_after: Instant) -> Done {
         let Self {
             events,
             mut records,
@@ -168,9 +184,10 @@ impl Work {
             spans,
         } = self;
         let mut done = Done::default();
+        let mut refused = Vec::new();
         let results = match copies.is_empty() {
             true => Vec::new(),
-            false => context.copies.publish_all(copies, give_up).await,
+            false => context.copies.publish_all(copies, not_after).await,
         };
         for (result, (at, endpoint)) in results.into_iter().zip(targets) {
             match result {
@@ -180,17 +197,34 @@ impl Work {
                     let event = &events[at];
                     error!(message = %event.message, %endpoint, %reason, "a delivery can't be published");
                     let later = Some(after_fault());
-                    records.push(parked(event, endpoint, ParkReason::Fault, later));
+                    records.push((at, parked(event, endpoint, ParkReason::Fault, later)));
                 }
                 Err(reason) => {
                     debug!(%endpoint, %reason, "a delivery was not published in time");
-                    done.failed.push(at);
+                    refused.push(at);
                 }
             }
             done.lost.push(endpoint);
         }
+        if !refused.is_empty() {
+            // The broker may still get one that it has not answered. It is lost only when a reader
+            // would drop it, and the sweep may know of it only then.
+            sleep_until(not_after).await;
+        }
+        if !context.term.holds() {
+            done.left.extend(records.iter().map(|(at, _)| *at));
+            done.left.extend(refused);
+            return done;
+        }
+        if !refused.is_empty() {
+            warn!(
+                partition = context.partition,
+                deliveries = refused.len(),
+                "deliveries were not published in time, the sweep will find them"
+            );
+        }
         let parts = Parts::new(records.len());
-        for record in records {
+        for (_, record) in records {
             let owner = Owner::Part(Arc::clone(&parts));
             context.recorder.park(Entry { record, owner }).await;
         }

@@ -84,6 +84,7 @@ impl Bench {
                 ..Restart::default()
             },
             drain_attempts: Duration::from_millis(200),
+            not_after: Duration::from_secs(3),
             ..Config::default()
         };
         let parts = Parts {
@@ -142,6 +143,53 @@ impl Bench {
         let give_up = Instant::now() + SOON;
         self.publisher.publish(outgoing, give_up).await.unwrap();
         message
+    }
+
+    async fn publish_event(&self) {
+        let now = clock::now();
+        let event = Event {
+            message: MessageId::for_test(1),
+            consumer: self.route.consumer.clone(),
+            event_type: EventType::new("a.b").unwrap(),
+            content_type: "text/plain".to_owned(),
+            accepted_at: now,
+            not_after: now + TimeDelta::minutes(1),
+            deadline: now + TimeDelta::hours(1),
+            part: 0,
+            targets: vec![Target {
+                endpoint: self.route.endpoint,
+                version: 1,
+            }],
+            trace: None,
+            payload: Bytes::from_static(b"x"),
+        };
+        let outgoing = Outgoing {
+            subject: event.subject(),
+            headers: event.headers(),
+            payload: event.payload,
+        };
+        let give_up = Instant::now() + SOON;
+        self.publisher.publish(outgoing, give_up).await.unwrap();
+    }
+
+    async fn api(&self, request: &str, body: &str) -> serde_json::Value {
+        let (subject, body) = (format!("$JS.API.{request}"), body.to_owned().into());
+        let answer = self.nats.request(subject, body, SOON).await.unwrap();
+        let answer: serde_json::Value = serde_json::from_slice(&answer).unwrap();
+        assert!(answer.get("error").is_none(), "{request}: {answer}");
+        answer
+    }
+
+    /// Waits until the event was pulled so many times.
+    async fn event_came(&self, times: u64) {
+        let durable = subject::fanout_durable(0);
+        let request = format!("CONSUMER.INFO.{}.{durable}", subject::EVENTS);
+        wait::until("the event to come", SOON, || async {
+            let info = self.api(&request, "").await;
+            info["delivered"]["consumer_seq"].as_u64() >= Some(times)
+        })
+        .await
+        .unwrap();
     }
 
     async fn records(&mut self, count: usize) -> HashMap<MessageId, Record> {
@@ -232,43 +280,25 @@ async fn a_lane_that_fails_too_often_stays_down_and_its_deliveries_are_parked() 
 async fn an_event_is_left_to_the_next_owner_once_the_lease_is_gone() {
     let bench = Bench::start(3).await;
     bench.term.revoke();
-    let now = clock::now();
-    let target = Target {
-        endpoint: bench.route.endpoint,
-        version: 1,
-    };
-    let event = Event {
-        message: MessageId::for_test(1),
-        consumer: bench.route.consumer.clone(),
-        event_type: EventType::new("a.b").unwrap(),
-        content_type: "text/plain".to_owned(),
-        accepted_at: now,
-        not_after: now + TimeDelta::minutes(1),
-        deadline: now + TimeDelta::hours(1),
-        part: 0,
-        targets: vec![target],
-        trace: None,
-        payload: Bytes::from_static(b"x"),
-    };
-    let outgoing = Outgoing {
-        subject: event.subject(),
-        headers: event.headers(),
-        payload: event.payload,
-    };
-    let give_up = Instant::now() + SOON;
-    bench.publisher.publish(outgoing, give_up).await.unwrap();
-    let subject = format!(
-        "$JS.API.CONSUMER.INFO.EVENTS.{}",
-        subject::fanout_durable(0)
-    );
-    wait::until("the event to come again", SOON, || async {
-        let info = bench.nats.request(subject.clone(), Bytes::new(), SOON);
-        let info: serde_json::Value = serde_json::from_slice(&info.await.unwrap()).unwrap();
-        info["delivered"]["consumer_seq"].as_u64() >= Some(2)
-    })
-    .await
-    .unwrap();
+    bench.publish_event().await;
+    bench.event_came(2).await;
     let copies = inspect::stream_state(&bench.nats, subject::DELIVERIES).await;
     assert_eq!(copies.unwrap().last_sequence, 0);
+    bench.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_that_was_not_copied_is_left_to_the_next_owner_if_the_lease_went_meanwhile() {
+    let bench = Bench::start(3).await;
+    let deliveries = subject::DELIVERIES;
+    let info = bench.api(&format!("STREAM.INFO.{deliveries}"), "").await;
+    let mut full = info["config"].clone();
+    full["max_bytes"] = 1.into();
+    let update = format!("STREAM.UPDATE.{deliveries}");
+    bench.api(&update, &full.to_string()).await;
+    bench.publish_event().await;
+    bench.event_came(1).await;
+    bench.term.revoke();
+    bench.event_came(2).await;
     bench.stop().await;
 }

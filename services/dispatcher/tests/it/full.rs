@@ -6,6 +6,7 @@ use bytes::Bytes;
 use hooklane_core::rules::address::Policy;
 use hooklane_core::rules::partition::partition;
 use hooklane_dispatcher::Config;
+use hooklane_nats::inspect;
 use hooklane_proto::record::{ParkReason, Record, Verdict};
 use hooklane_proto::room::Request;
 use hooklane_proto::route::Route;
@@ -206,5 +207,66 @@ async fn records_outlast_a_lease_that_is_lost_while_a_partition_is_handed_over()
     let next = bench.deliver(&route).await;
     bench.recorded.attempt(&next).await;
     assert_eq!(receiver.counts().arrived, 2);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_whose_copies_are_refused_too_long_is_left_to_the_sweep() {
+    let bench = Bench::start().await;
+    let receiver = Receiver::start().await.unwrap();
+    let named = bench.endpoint(&receiver.url("/named")).await;
+    let other = bench.endpoint(&receiver.url("/other")).await;
+    let config = Config {
+        not_after: Duration::from_secs(3),
+        ..impatient()
+    };
+    let running = bench.dispatcher(config);
+    let full = Full::make(&bench, subject::DELIVERIES).await;
+    name_backlog(&bench, &named).await;
+    let event = bench.event(&[&named, &other]);
+    bench.publish_event(&event).await;
+    let records = bench.recorded.wait(1, SOON).await;
+    assert!(
+        matches!(&records[0], Record::Parked(p) if p.reason == ParkReason::Backlog),
+        "{records:?}"
+    );
+    full.end().await;
+    // The ledger drives what was parked, and what the sweep finds to be lost. Nothing comes beside.
+    events_settled(&bench).await;
+    for route in [&named, &other] {
+        let mut driven = bench.delivery(route);
+        driven.key.message = event.message;
+        driven.key.accepted_at = event.accepted_at;
+        driven.drive = 2;
+        bench.publish(&driven).await;
+    }
+    bench.deliveries_settled().await;
+    let records = bench.recorded.all();
+    let sent = |r: &&Record| matches!(r, Record::Attempt(a) if a.verdict == Verdict::Sent);
+    assert_eq!(records.iter().filter(sent).count(), 2, "{records:?}");
+    for path in ["/named", "/other"] {
+        assert_eq!(receiver.counts_of(path).arrived, 1, "{path}");
+    }
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copies_that_are_refused_for_a_moment_are_made_once() {
+    let bench = Bench::start().await;
+    let receiver = Receiver::start().await.unwrap();
+    let route = bench.endpoint(&receiver.url("/")).await;
+    let running = bench.dispatcher(impatient());
+    assert!(owns(&running, 2, SOON).await);
+    let full = Full::make(&bench, subject::DELIVERIES).await;
+    let event = bench.event(&[&route]);
+    bench.publish_event(&event).await;
+    pulled(&bench).await;
+    full.end().await;
+    bench.recorded.wait(1, SOON).await;
+    events_settled(&bench).await;
+    bench.deliveries_settled().await;
+    assert_eq!(receiver.counts().arrived, 1);
+    let copies = inspect::stream_state(&bench.nats, subject::DELIVERIES).await;
+    assert_eq!(copies.unwrap().last_sequence, 1);
     running.stop().await;
 }

@@ -10,6 +10,9 @@
 //! endpoint that fails would otherwise bring ever more of them. Every row goes through `write`,
 //! which sees to that.
 //!
+//! One event is written by a trigger of the ledger instead: `hooklane.inbox.quarantined`, about a
+//! partner's event and no endpoint, because SQL functions that adopters call quarantine, too.
+//!
 //! An event is sent as `{"type": …, "timestamp": …, "data": {…}}`. It holds ids, states and counts,
 //! and nothing of a customer's payloads or URLs.
 

@@ -261,14 +261,24 @@ impl Store {
         let state = error.sqlstate().unwrap_or_default();
         let why = format!("the ledger refuses what it brings (SQLSTATE {state})");
         let row = sqlx::query!(
-            r#"WITH noted AS (
-                   UPDATE hooklane.webhook_inbox
-                      SET faults = faults + 1, detail = $3,
+            r#"WITH before AS (
+                   SELECT id, status, partner_name, entity_type, entity_key
+                     FROM hooklane.webhook_inbox
+                    WHERE id = $1 AND status IN ('PENDING', 'DEFERRED') FOR UPDATE
+               ), noted AS (
+                   UPDATE hooklane.webhook_inbox w
+                      SET faults = w.faults + 1, detail = $3,
                           next_at = $2::timestamptz + make_interval(secs => $4),
-                          status = CASE WHEN faults + 1 >= $5 THEN 'QUARANTINED' ELSE status END,
-                          reason = CASE WHEN faults + 1 >= $5 THEN 'poison' END
-                    WHERE id = $1 AND status IN ('PENDING', 'DEFERRED')
-                RETURNING id, partner_name, status
+                          status = CASE WHEN w.faults + 1 >= $5 THEN 'QUARANTINED' ELSE w.status END,
+                          reason = CASE WHEN w.faults + 1 >= $5 THEN 'poison' END
+                     FROM before WHERE w.id = before.id
+                RETURNING w.id, w.partner_name, w.status
+               ), waits_no_more AS (
+                   UPDATE hooklane.inbox_entities e SET deferred = greatest(e.deferred - 1, 0)
+                     FROM before, noted
+                    WHERE before.status = 'DEFERRED' AND noted.status = 'QUARANTINED'
+                      AND e.partner_name = before.partner_name
+                      AND e.entity_type = before.entity_type AND e.entity_key = before.entity_key
                ), trail AS (
                    INSERT INTO hooklane.inbox_trail (event_id, at, action, reason, detail)
                    SELECT id, $2, CASE status WHEN 'QUARANTINED' THEN 'quarantined' ELSE 'failed' END,
@@ -291,8 +301,9 @@ impl Store {
             .transpose()
     }
 
-    /// Lets what waits to be handed off go the way that its source is configured to go now; answers how
-    /// many events that were to go another way. For the start of a service.
+    /// Lets what waits to be handed off, or would after a replay, go the way that its source is
+    /// configured to go now; answers how many events that were to go another way. For the start of a
+    /// service.
     ///
     /// # Errors
     /// Where the database fails.
@@ -301,11 +312,13 @@ impl Store {
         now: DateTime<Utc>,
         modes: &[(Partner, Mode)],
     ) -> Result<u64, Error> {
+        let doing = "turning inbox events to another hand-off";
         let partners: Vec<&str> = modes.iter().map(|(name, _)| name.as_str()).collect();
         let words: Vec<&str> = modes.iter().map(|(_, mode)| mode.as_str()).collect();
-        sqlx::query!(
+        let waiting = sqlx::query!(
             "UPDATE hooklane.webhook_inbox w
-                SET hand_off = m.mode, next_at = least(w.next_at, $3), leased_until = NULL
+                SET hand_off = m.mode, leased_until = NULL,
+                    next_at = CASE WHEN w.leased_until IS NULL THEN w.next_at ELSE $3 END
                FROM unnest($1::text[], $2::text[]) AS m (partner, mode)
               WHERE w.partner_name = m.partner AND w.hand_off <> m.mode AND w.status = 'PENDING'
                 AND w.stage = 'hand_off'",
@@ -315,8 +328,19 @@ impl Store {
         )
         .execute(self.pool())
         .await
-        .map(|done| done.rows_affected())
-        .map_err(Error::doing("turning inbox events to another hand-off"))
+        .map_err(Error::doing(doing))?;
+        let quarantined = sqlx::query!(
+            "UPDATE hooklane.webhook_inbox w SET hand_off = m.mode
+               FROM unnest($1::text[], $2::text[]) AS m (partner, mode)
+              WHERE w.partner_name = m.partner AND w.hand_off <> m.mode
+                AND w.status = 'QUARANTINED' AND w.stage = 'hand_off'",
+            &partners as &[&str],
+            &words as &[&str],
+        )
+        .execute(self.pool())
+        .await
+        .map_err(Error::doing(doing))?;
+        Ok(waiting.rows_affected() + quarantined.rows_affected())
     }
 }
 

@@ -201,23 +201,48 @@ async fn events_without_an_entity_wait_for_nobody() {
 async fn what_waits_goes_the_new_way_after_the_configuration_was_changed() {
     let (ledger, reader) = decided().await;
     let first = take(&ledger.store, 0).await;
+    answer(&ledger, 0, &first[1], Answer::Failed("boom".to_owned())).await;
     reader.modes.lock().unwrap().insert(shop(), Mode::Stream);
-    let turned = ledger
-        .store
-        .inbox_align(at(1), &[(shop(), Mode::Stream)])
-        .await
-        .unwrap();
+    let stream = [(shop(), Mode::Stream)];
+    let turned = ledger.store.inbox_align(at(1), &stream).await.unwrap();
     assert_eq!(turned, 4);
-    // Whoever has it already may still answer.
-    assert_eq!(
-        answer(&ledger, 1, &first[0], Answer::Processed)
-            .await
-            .processed,
-        1
-    );
-    assert_eq!(ledger.stepped(1, &reader).await.handed, 3);
+    // Whoever has it already may still answer, and what failed waits on.
+    let done = answer(&ledger, 1, &first[0], Answer::Processed).await;
+    assert_eq!(done.processed, 1);
+    assert_eq!(ledger.stepped(1, &reader).await.handed, 2);
+    assert_eq!(ledger.stepped(60, &reader).await.handed, 1);
     assert_eq!(
         ledger.inbox().await,
         "1:PROCESSED:1 2:PROCESSED:2 3:PROCESSED:3 4:PROCESSED:1"
+    );
+}
+
+#[tokio::test]
+async fn what_is_in_quarantine_goes_the_new_way_after_a_replay() {
+    let (ledger, reader) = decided().await;
+    for minutes in [0, 1, 6, 21] {
+        let taken = take(&ledger.store, minutes * 60).await;
+        for one in taken.iter().filter(|one| one.partner_event_id == "4") {
+            answer(
+                &ledger,
+                minutes * 60,
+                one,
+                Answer::Failed("boom".to_owned()),
+            )
+            .await;
+        }
+    }
+    assert_eq!(ledger.why("4").await, "handler_failed: boom");
+    reader.modes.lock().unwrap().insert(shop(), Mode::Stream);
+    let stream = [(shop(), Mode::Stream)];
+    ledger.store.inbox_align(at(9000), &stream).await.unwrap();
+    let id = ledger.id_of("4").await;
+    ledger.store.inbox_replay(at(9000), &[id]).await.unwrap();
+    ledger.settled(9000, &reader).await;
+    let published = ledger.published().await;
+    assert!(
+        published
+            .iter()
+            .any(|(_, event, attempt)| event == "4" && *attempt == 5)
     );
 }

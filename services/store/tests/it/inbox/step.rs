@@ -1,5 +1,7 @@
 //! What a step decides, and that it does so whole or not at all.
 
+use std::time::Duration;
+
 use hooklane_proto::token::Partner;
 use hooklane_store::inbox::{Filter, Mode, Reason, Status, StepLimits};
 
@@ -223,6 +225,35 @@ async fn what_the_database_refuses_of_one_event_harms_no_other() {
 }
 
 #[tokio::test]
+async fn a_deferred_event_that_turns_out_to_be_poison_waits_no_more() {
+    let ledger = Ledger::new().await;
+    let shop = Shop::new(Mode::Stream);
+    ledger.received(0, order("1", "order.created", "A")).await;
+    ledger.received(0, order("2", "order.shipped", "A")).await;
+    ledger.settled(0, &shop).await;
+    assert_eq!(ledger.state("A").await, "created:1:1");
+    ledger
+        .sql(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+                 $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = 'data_exception'; END $$;
+             CREATE TRIGGER refuse BEFORE INSERT ON hooklane.inbox_trail FOR EACH ROW
+                 WHEN (NEW.to_state = 'shipped') EXECUTE FUNCTION refuse()",
+        )
+        .await;
+    ledger.received(1, order("3", "order.paid", "A")).await;
+    ledger.received(1, order("4", "order.created", "B")).await;
+    for seconds in [1, 10, 20, 30] {
+        ledger.settled(seconds, &shop).await;
+    }
+    assert_eq!(
+        ledger.inbox().await,
+        "1:PROCESSED:1 2:QUARANTINED 3:PROCESSED:2 4:PROCESSED:1"
+    );
+    assert_eq!(ledger.state("A").await, "paid:2:0");
+    assert_eq!(ledger.state("B").await, "created:1:0");
+}
+
+#[tokio::test]
 async fn a_batch_becomes_an_event_for_each_item() {
     let ledger = Ledger::new().await;
     let shop = Shop::new(Mode::Stream);
@@ -288,7 +319,7 @@ async fn a_step_that_is_cut_off_leaves_everything_as_it_was() {
     while ledger.sql(waits).await == "0" {
         tries += 1;
         assert!(tries < 200, "the step does not get there");
-        let _ = tokio::time::timeout(std::time::Duration::from_millis(20), &mut step).await;
+        let _ = tokio::time::timeout(Duration::from_millis(20), &mut step).await;
     }
     drop(step);
     sqlx::raw_sql("COMMIT").execute(&mut busy).await.unwrap();
@@ -297,6 +328,68 @@ async fn a_step_that_is_cut_off_leaves_everything_as_it_was() {
     ledger.settled(2, &shop).await;
     assert_eq!(ledger.inbox().await, "1:PROCESSED:1 2:PROCESSED:2");
 }
+
+/// Every order of five things.
+fn permutations() -> Vec<Vec<usize>> {
+    let mut all = vec![Vec::new()];
+    for _ in 0..5 {
+        let longer = |before: Vec<usize>| {
+            let left: Vec<usize> = (0..5).filter(|n| !before.contains(n)).collect();
+            let with = move |n| [before.as_slice(), &[n]].concat();
+            left.into_iter().map(with)
+        };
+        all = all.into_iter().flat_map(longer).collect();
+    }
+    all
+}
+
+#[tokio::test]
+async fn every_order_of_arrival_with_repetitions_and_cut_off_steps_ends_in_the_same_state() {
+    let ledger = Ledger::new().await;
+    let shop = Shop::new(Mode::Stream);
+    let types = ["created", "paid", "shipped", "delivered", "closed"];
+    let all = permutations();
+    assert_eq!(all.len(), 120);
+    let limits = StepLimits {
+        events: 40,
+        ..StepLimits::default()
+    };
+    let mut patience = 0;
+    for round in 0..5 {
+        let arrive = |(key, permutation): (usize, &Vec<usize>)| {
+            // What came in the round before comes again.
+            let events = permutation[round.max(1) - 1..=round].to_vec();
+            events.into_iter().map(move |n| {
+                let event_type = format!("order.{}", types[n]);
+                order(&format!("{key}-{n}"), &event_type, &key.to_string())
+            })
+        };
+        let items: Vec<_> = all.iter().enumerate().flat_map(arrive).collect();
+        ledger.store.inbox_receive(at(0), &items).await.unwrap();
+        for _ in 0..12 {
+            // Some end in time, others are dropped in the middle.
+            patience = (patience + 7) % 40;
+            let step = ledger.store.inbox_step(at(0), &limits, &shop);
+            let _ = tokio::time::timeout(Duration::from_millis(patience), step).await;
+        }
+    }
+    ledger.settled(0, &shop).await;
+    let entities = "SELECT string_agg(DISTINCT concat_ws(':', state, sequence, deferred), ' ')
+                      FROM hooklane.inbox_entities";
+    assert_eq!(ledger.sql(entities).await, "closed:5:0");
+    assert_eq!(
+        ledger.sql(PUBLISHED).await,
+        "order.created1,order.paid2,order.shipped3,order.delivered4,order.closed5"
+    );
+    let rows = "SELECT count(*), count(DISTINCT event_id) FROM hooklane.inbox_handoffs";
+    assert_eq!(ledger.sql(rows).await, "600|600");
+}
+
+/// The orders in which entities' events are published.
+const PUBLISHED: &str = "SELECT string_agg(DISTINCT s, ' ') FROM (
+    SELECT string_agg(w.event_type || w.sequence, ',' ORDER BY h.position) s
+      FROM hooklane.inbox_handoffs h JOIN hooklane.webhook_inbox w ON w.id = h.event_id
+     GROUP BY w.entity_key) t";
 
 #[tokio::test]
 async fn many_workers_give_each_event_one_sequence_without_gaps() {
@@ -343,12 +436,8 @@ async fn many_workers_give_each_event_one_sequence_without_gaps() {
     let entities = "SELECT string_agg(DISTINCT concat_ws(':', state, sequence, deferred), ' ')
                       FROM hooklane.inbox_entities";
     assert_eq!(ledger.sql(entities).await, "closed:5:0");
-    let sequences = "SELECT string_agg(DISTINCT s, ' ') FROM (
-                        SELECT string_agg(w.event_type || w.sequence, ',' ORDER BY h.position) s
-                          FROM hooklane.inbox_handoffs h JOIN hooklane.webhook_inbox w ON w.id = h.event_id
-                         GROUP BY w.entity_key) t";
     assert_eq!(
-        ledger.sql(sequences).await,
+        ledger.sql(PUBLISHED).await,
         "order.created1,order.paid2,order.shipped3,order.delivered4,order.closed5"
     );
 }

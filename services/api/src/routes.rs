@@ -8,6 +8,7 @@ mod dead_letters;
 mod deliveries;
 mod endpoints;
 mod event_types;
+mod inbox;
 mod message_log;
 mod messages;
 mod tasks;
@@ -40,6 +41,7 @@ fn v1() -> OpenApiRouter<Api> {
         .merge(deliveries::routes())
         .merge(endpoints::routes())
         .merge(event_types::routes())
+        .merge(inbox::routes())
         .merge(message_log::routes())
         .merge(messages::routes())
         .merge(tasks::routes())

@@ -154,6 +154,13 @@ pub(crate) static RULES: &[Rule] = &[
     rule(GET, "/v1/api-keys/{key}", ADMIN),
     rule(DELETE, "/v1/api-keys/{key}", ADMIN),
     rule(GET, "/v1/audit-log", ADMIN),
+    rule(GET, "/v1/inbox/events", LOOK_AT_ALL),
+    rule(GET, "/v1/inbox/events/{event}", LOOK_AT_ALL),
+    rule(GET, "/v1/inbox/events/{event}/body", LOOK_AT_ALL),
+    rule(POST, "/v1/inbox/events/{event}/replay", ADMIN),
+    rule(POST, "/v1/inbox/events/{event}/discard", ADMIN),
+    rule(GET, "/v1/inbox/rejects", LOOK_AT_ALL),
+    rule(GET, "/v1/inbox/rejects/{reject}", LOOK_AT_ALL),
 ];
 
 /// The rule of a route. `HEAD` is a `GET` without the body.

@@ -20,6 +20,7 @@ mod bench;
 mod client;
 mod commit;
 mod crowd;
+mod inbox;
 mod management;
 mod messages;
 mod outage;

@@ -122,6 +122,13 @@ const MATRIX: &[(&str, &str, &str)] = &[
     ("GET", "/v1/api-keys/{key}", ""),
     ("DELETE", "/v1/api-keys/{key}", ""),
     ("GET", "/v1/audit-log", ""),
+    ("GET", "/v1/inbox/events", "r"),
+    ("GET", "/v1/inbox/events/{event}", "r"),
+    ("GET", "/v1/inbox/events/{event}/body", "r"),
+    ("POST", "/v1/inbox/events/{event}/replay", ""),
+    ("POST", "/v1/inbox/events/{event}/discard", ""),
+    ("GET", "/v1/inbox/rejects", "r"),
+    ("GET", "/v1/inbox/rejects/{reject}", "r"),
 ];
 
 /// A kind of key.
@@ -181,6 +188,8 @@ fn filled(path: &str) -> String {
         .replace("{attempt}", &format!("att_{id}"))
         .replace("{task}", &format!("task_{id}"))
         .replace("{key}", &format!("key_{id}"))
+        .replace("{event}", &format!("inb_{id}"))
+        .replace("{reject}", "1")
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,0 +1,155 @@
+//! What the inbox takes from 32 connections, beside what the database takes from 32 that insert the same
+//! bodies in plain single-row transactions, in turn and on the same server.
+//!
+//! `cargo test --release -p hooklane-inbox --test it -- --ignored receive_throughput --nocapture`
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use hooklane_core::clock;
+use hooklane_inbox::Service;
+use hooklane_local::{
+    Install, Postgres, PostgresOptions, Psql, RunDir, postgres_bin, quiet, servers_home,
+};
+use hooklane_store::Store;
+use hooklane_testkit::{Running, blocking};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::bench::config;
+use crate::broker::Broker;
+use crate::client::{Event, Partner};
+
+const CONNECTIONS: usize = 32;
+const BODY: usize = 2_048;
+const WARM_UP: Duration = Duration::from_secs(1);
+const SPAN: Duration = Duration::from_secs(6);
+const ROUNDS: usize = 3;
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "measures for a minute"]
+async fn receive_throughput() {
+    let home = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.hooklane");
+    let home = servers_home(&home).unwrap();
+    let (postgres, _dir) = blocking(move || {
+        let bin = postgres_bin(&home, Install::Never, &quiet)?;
+        let dir = RunDir::create(&home, "throughput")?;
+        let postgres = Postgres::start(&bin, dir.path(), &PostgresOptions::default())?;
+        Ok((postgres, dir))
+    })
+    .await
+    .unwrap();
+    let store = hooklane_store::Config::new(postgres.url());
+    let store = Store::connect(&store).await.unwrap();
+    store.migrate().await.unwrap();
+    sql(
+        &postgres,
+        "CREATE TABLE plain (id text PRIMARY KEY, body bytea NOT NULL)",
+    )
+    .await;
+    let Broker { server, client } = Broker::start().await.unwrap();
+    let (mut ratios, mut worst) = (Vec::new(), Duration::ZERO);
+    for round in 0..ROUNDS {
+        let bound = inserted(&postgres).await;
+        let mut config = config("");
+        config.worker = hooklane_inbox::Worker::default();
+        config.hand_off = hooklane_inbox::HandOff::default();
+        config.sources.get_mut("shop").unwrap().entities.clear();
+        let service = Service::bind(config, store.clone(), client.clone())
+            .await
+            .unwrap();
+        let address = service.address().unwrap();
+        let running = Running::start((), |shutdown| service.run(shutdown));
+        let (rate, p99) = received(address).await;
+        running.stop().await;
+        let ratio = rate / bound;
+        println!(
+            "round {round}: plain INSERT {bound:.0}/s, received {rate:.0}/s: {ratio:.2} of it, p99 {p99:?}"
+        );
+        ratios.push(ratio);
+        worst = worst.max(p99);
+        sql(&postgres, "TRUNCATE plain").await;
+    }
+    drop(server);
+    ratios.sort_by(f64::total_cmp);
+    let median = ratios[ratios.len() / 2];
+    println!(
+        "{ratios:.2?} of a plain INSERT loop, {median:.2} in the middle, p99 {worst:?} at the worst"
+    );
+    assert!(median >= 0.7, "{ratios:?}");
+    assert!(worst < Duration::from_millis(100), "{worst:?}");
+}
+
+async fn sql(postgres: &Postgres, sql: &str) {
+    let psql = Psql::new(postgres.bin(), &postgres.url());
+    let sql = sql.to_owned();
+    blocking(move || Ok(psql.run(&sql)?)).await.unwrap();
+}
+
+/// Rows a second, each with a body in a transaction of its own.
+async fn inserted(postgres: &Postgres) -> f64 {
+    let script = format!(
+        "\\set a random(1, 9223372036854775807)
+INSERT INTO plain (id, body) VALUES ('evt_' || :a, decode('{}', 'hex')) ON CONFLICT DO NOTHING;
+",
+        "7b".repeat(BODY)
+    );
+    let program = postgres.bin().join("pgbench");
+    let url = postgres.url();
+    let output = blocking(move || {
+        let path = std::env::temp_dir().join(format!("hooklane-plain-{}.sql", std::process::id()));
+        std::fs::write(&path, script)?;
+        let output = Command::new(program)
+            .args(["-n", "-M", "prepared", "-j", "2", "-c"])
+            .arg(CONNECTIONS.to_string())
+            .arg("-T")
+            .arg(SPAN.as_secs().to_string())
+            .arg("-f")
+            .arg(&path)
+            .arg(url)
+            .output();
+        std::fs::remove_file(&path)?;
+        Ok(output?)
+    })
+    .await
+    .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.lines().find_map(|line| line.strip_prefix("tps = "));
+    let rate = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    rate.unwrap_or_else(|| panic!("{text}{}", String::from_utf8_lossy(&output.stderr)))
+}
+
+/// Requests answered a second, and how long 99 of 100 took at the most.
+async fn received(address: SocketAddr) -> (f64, Duration) {
+    let start = Instant::now() + WARM_UP;
+    let mut tasks = JoinSet::new();
+    for _ in 0..CONNECTIONS {
+        let mut partner = Partner::connect(address).await;
+        tasks.spawn(async move {
+            let mut took = Vec::new();
+            loop {
+                let id = uuid::Uuid::now_v7().to_string();
+                let mut event = Event::order(&id, "order.paid", "", clock::now());
+                let padding = "x".repeat(BODY - event.body.len());
+                let order = format!(r#""order":"{padding}"#);
+                event.body = event.body.replace(r#""order":""#, &order);
+                let sent = Instant::now();
+                if sent >= start + SPAN {
+                    return took;
+                }
+                partner.send(&event).await;
+                if sent >= start {
+                    took.push(sent.elapsed());
+                }
+            }
+        });
+    }
+    let mut took = tasks.join_all().await.concat();
+    took.sort_unstable();
+    (
+        took.len() as f64 / SPAN.as_secs_f64(),
+        took[took.len() * 99 / 100],
+    )
+}

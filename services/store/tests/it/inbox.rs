@@ -20,6 +20,7 @@ mod hand_off;
 mod person;
 mod receive;
 mod retention;
+mod speed;
 mod sql;
 mod step;
 mod stream;

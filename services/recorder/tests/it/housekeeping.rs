@@ -69,6 +69,41 @@ async fn old_days_go_but_not_one_with_open_deliveries() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn closed_inbox_events_go_and_open_ones_keep_the_day_of_their_body() {
+    let bench = Bench::new().await;
+    for ago in [6, 5, 2] {
+        let received = clock::now() - TimeDelta::days(ago);
+        bench.ledger.store.ensure_days([received]).await.unwrap();
+    }
+    bench
+        .ledger
+        .sql(
+            "INSERT INTO hooklane.webhook_inbox (id, partner_name, partner_event_id, signature_verified,
+                 status, received_at, body_sha256, body_bytes, id_signed, integrity, next_at)
+             SELECT gen_random_uuid(), 'shop', name, true, status, now() - ago * '1 day'::interval,
+                    sha256(''), 0, true, 'full', now()
+               FROM (VALUES ('closed', 'PROCESSED', 6), ('also', 'DISCARDED', 5),
+                            ('open', 'QUARANTINED', 5), ('recent', 'SUPERSEDED', 2))
+                    AS e (name, status, ago);
+             INSERT INTO hooklane.inbox_bodies (received_at, id, body)
+             SELECT received_at, id, '' FROM hooklane.webhook_inbox",
+        )
+        .await;
+    let _recorder = bench.record(Config {
+        days_ahead: 1,
+        retention_days: 3,
+        housekeeping_every: Duration::from_secs(1),
+        ..Config::default()
+    });
+    let events = "SELECT string_agg(partner_event_id, ' ' ORDER BY partner_event_id) FROM hooklane.webhook_inbox";
+    bench.until(events, "open recent").await;
+    let days = "SELECT string_agg(right(relname, 8), ' ' ORDER BY relname) FROM pg_class
+                 WHERE relname ~ '^inbox_bodies_[0-9]{8}$'";
+    let kept = [day(5), day(2), day(0), day(-1)].join(" ");
+    bench.until(days, &kept).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn idempotency_keys_and_expired_secrets_are_forgotten_when_their_time_is_over() {
     let bench = Bench::new().await;
     let endpoint = bench.ledger.endpoint(1).await;

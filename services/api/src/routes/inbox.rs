@@ -105,6 +105,9 @@ struct ListQuery {
     /// Those of one partner.
     #[param(value_type = Option<String>, pattern = "^[a-z0-9][a-z0-9_-]{0,49}$")]
     partner: Option<Partner>,
+    /// Those with one id of the partner's.
+    #[param(max_length = 100)]
+    partner_event_id: Option<String>,
     /// Those with one status.
     #[param(inline)]
     status: Option<InboxStatusName>,
@@ -144,6 +147,7 @@ impl ListQuery {
             }
         };
         let told = [
+            self.partner_event_id.as_deref(),
             self.event_type.as_deref(),
             entity.as_ref().map(|(kind, _)| kind.as_str()),
             entity.as_ref().map(|(_, key)| key.as_str()),
@@ -154,6 +158,7 @@ impl ListQuery {
         }
         Ok(Filter {
             partner: self.partner,
+            partner_event: self.partner_event_id,
             status: self.status.map(Status::from),
             reason: self.reason.map(Reason::from),
             event_type: self.event_type,

@@ -122,6 +122,8 @@ async fn events_are_listed_by_what_narrows_them_page_by_page_and_shown() {
     assert_eq!(ids(&mut client, "").await, all);
     for (query, found) in [
         ("?partner=shop", vec![question, paid]),
+        ("?partner_event_id=e1", vec![transfer, paid]),
+        ("?partner=bank&partner_event_id=e1", vec![transfer]),
         ("?status=PROCESSED", vec![transfer, paid]),
         ("?reason=unparseable", vec![question]),
         ("?event_type=order.paid", vec![paid]),

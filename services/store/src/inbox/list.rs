@@ -14,6 +14,8 @@ use crate::{Error, Store};
 pub struct Filter {
     /// Those of one partner.
     pub partner: Option<Partner>,
+    /// Those with one id of the partner's; quick with a partner.
+    pub partner_event: Option<String>,
     /// Those with one status.
     pub status: Option<Status>,
     /// Those in quarantine for one reason.
@@ -267,6 +269,7 @@ impl Store {
         limit: u32,
     ) -> Result<Page<Row, Place>, Error> {
         let of = filter.partner.as_ref().map(Partner::as_str);
+        let event = filter.partner_event.as_deref();
         let status = filter.status.map(Status::as_str);
         let reason = filter.reason.map(Reason::as_str);
         let event_type = filter.event_type.as_deref();
@@ -284,11 +287,12 @@ impl Store {
                        AND ($5::text IS NULL OR entity_type = $5 AND entity_key = $6)
                        AND ($7::timestamptz IS NULL OR received_at >= $7)
                        AND ($8::timestamptz IS NULL OR received_at <= $8)
-                       AND ($9::timestamptz IS NULL OR (received_at, id) < ($9, $10::uuid)) "
+                       AND ($9::timestamptz IS NULL OR (received_at, id) < ($9, $10::uuid))
+                       AND ($12::text IS NULL OR partner_event_id = $12) "
                     + $only
                     + " ORDER BY received_at DESC, id DESC LIMIT $11",
                     of, status, reason, event_type, kind, key, filter.since, filter.until, at, id,
-                    fetched,
+                    fetched, event,
                 )
                 .fetch_all(self.pool())
                 .await

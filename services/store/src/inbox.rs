@@ -21,6 +21,7 @@
 //! Whoever moves an entity wakes what waits for it, and may skip what is locked: its holder waits for
 //! the entity, and will see it moved.
 
+mod align;
 mod claim;
 mod decide;
 mod forget;
@@ -29,6 +30,7 @@ mod insert;
 mod list;
 mod person;
 mod publish;
+mod reader;
 mod receive;
 mod reject;
 mod show;
@@ -48,10 +50,11 @@ pub use hand_off::{Answer, HandOff, Settled, Settlement};
 pub use list::{Counts, EntityRow, Filter, Place, Row};
 pub use person::{Done, DryRun, Outcome};
 pub use publish::{Failures, Publication};
+pub use reader::{Claimed, Entity, Item, Reader, Reading};
 pub use receive::{Incoming, Receipt, SameBody};
 pub use reject::{Reject, Rejected};
 pub use show::{Conflict, Shown, Trail};
-pub use step::{Claimed, Entity, Item, Reader, Reading, StepLimits, Stepped};
+pub use step::{StepLimits, Stepped};
 
 /// Longest detail that is kept, in characters.
 const MAX_DETAIL: usize = 500;

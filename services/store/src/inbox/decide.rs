@@ -12,7 +12,8 @@ use hooklane_core::rules::transition::{self, Current, Machine, Verdict};
 use uuid::Uuid;
 
 use super::claim::{EntityKey, Standing, Taken};
-use super::step::{Item, Reader, Reading, Stepped};
+use super::reader::{Item, Reader, Reading};
+use super::step::Stepped;
 use super::{Mode, Reason, Stage, Status, detail, entity_key, event_type};
 
 /// How long an event is left alone whose source this process does not know.

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::claim::{bodies, peek, standing};
 use super::decide::{Known, decide, entity_of};
 use super::insert::rearm;
-use super::step::{Reader, Reading, know};
+use super::reader::{Reader, Reading, know};
 use super::{Reason, Stage, Status, word};
 use crate::audit_log::{self, Action, Change};
 use crate::manage::{Error, Kind};

@@ -4,104 +4,18 @@
 //! for each other where they are about the same entity.
 
 use std::collections::BTreeSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use bytes::Bytes;
 use chrono::{DateTime, Utc};
-use hooklane_core::rules::transition::Machine;
 use hooklane_proto::id::InboxId;
 use hooklane_proto::token::Partner;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::claim::{Body, EntityKey, Taken, bodies, due, lock_entities};
+use super::claim::{EntityKey, Taken, bodies, due, lock_entities};
 use super::decide::{Known, MAX_FAULTS, back_off, decide, entity_of, waited_for};
-use super::{Headers, Mode, Reason, Stage, write};
+use super::reader::{Reader, know};
+use super::{Reason, Stage, write};
 use crate::{Error, Store};
-
-/// What a reader is told of an event.
-#[derive(Debug, Clone)]
-pub struct Claimed {
-    /// Its id.
-    pub id: InboxId,
-    /// Whose it is.
-    pub partner: Partner,
-    /// The partner's id of it.
-    pub partner_event_id: String,
-    /// Whether it is an item of a batch, which is never split again.
-    pub item: bool,
-    /// What happened, where that was known before.
-    pub event_type: Option<String>,
-    /// The body's media type.
-    pub content_type: Option<String>,
-    /// The kept headers; an item has those of its request.
-    pub headers: Headers,
-    /// The exact bytes.
-    pub body: Bytes,
-    /// When it was received.
-    pub received_at: DateTime<Utc>,
-}
-
-/// What is configured, and how a source's events are read. Pure, and quick: it is asked within a
-/// transaction.
-pub trait Reader: Send + Sync {
-    /// What an event says. A panic is caught and counted: after the third the event is quarantined.
-    fn read(&self, event: &Claimed) -> Reading;
-
-    /// The machine of an entity type; `None`: its events take effect as they come.
-    fn machine(&self, partner: &Partner, entity_type: &str) -> Option<&Machine>;
-
-    /// Which way a source hands its events off; `None`: this process does not know the source, and its
-    /// events are left alone for a minute.
-    fn mode(&self, partner: &Partner) -> Option<Mode>;
-}
-
-/// What an event says.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reading {
-    /// One thing that happened.
-    Event {
-        /// What.
-        event_type: String,
-        /// To what.
-        entity: Option<Entity>,
-    },
-    /// Several, each an event of its own; at most 10,000.
-    Items(Vec<Item>),
-    /// Nothing that can be made out.
-    Unreadable {
-        /// Why.
-        reason: Reason,
-        /// For a person; no values of the body.
-        detail: String,
-    },
-}
-
-/// What an event is about.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entity {
-    /// Its type, as it is configured.
-    pub entity_type: String,
-    /// Which one; longer than 255 bytes, its hash is the key.
-    pub key: String,
-    /// Where the event stands among the entity's, higher is later.
-    pub order: Option<i64>,
-    /// The state that the body names.
-    pub to_field: Option<String>,
-}
-
-/// An item of a batch.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Item {
-    /// The partner's id of it, at most 100 characters.
-    pub partner_event_id: String,
-    /// Whether the signature covers that id.
-    pub id_signed: bool,
-    /// What happened, where that is known already.
-    pub event_type: Option<String>,
-    /// The exact bytes.
-    pub body: Bytes,
-}
 
 /// How much one step takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -300,48 +214,6 @@ impl Store {
             .map(|row| Ok((super::partner(&row.partner_name)?, Reason::Poison)))
             .transpose()
     }
-
-    /// Lets what waits to be handed off, or would after a replay, go the way that its source is
-    /// configured to go now; answers how many events that were to go another way. For the start of a
-    /// service.
-    ///
-    /// # Errors
-    /// Where the database fails.
-    pub async fn inbox_align(
-        &self,
-        now: DateTime<Utc>,
-        modes: &[(Partner, Mode)],
-    ) -> Result<u64, Error> {
-        let doing = "turning inbox events to another hand-off";
-        let partners: Vec<&str> = modes.iter().map(|(name, _)| name.as_str()).collect();
-        let words: Vec<&str> = modes.iter().map(|(_, mode)| mode.as_str()).collect();
-        let waiting = sqlx::query!(
-            "UPDATE hooklane.webhook_inbox w
-                SET hand_off = m.mode, leased_until = NULL,
-                    next_at = CASE WHEN w.leased_until IS NULL THEN w.next_at ELSE $3 END
-               FROM unnest($1::text[], $2::text[]) AS m (partner, mode)
-              WHERE w.partner_name = m.partner AND w.hand_off <> m.mode AND w.status = 'PENDING'
-                AND w.stage = 'hand_off'",
-            &partners as &[&str],
-            &words as &[&str],
-            now,
-        )
-        .execute(self.pool())
-        .await
-        .map_err(Error::doing(doing))?;
-        let quarantined = sqlx::query!(
-            "UPDATE hooklane.webhook_inbox w SET hand_off = m.mode
-               FROM unnest($1::text[], $2::text[]) AS m (partner, mode)
-              WHERE w.partner_name = m.partner AND w.hand_off <> m.mode
-                AND w.status = 'QUARANTINED' AND w.stage = 'hand_off'",
-            &partners as &[&str],
-            &words as &[&str],
-        )
-        .execute(self.pool())
-        .await
-        .map_err(Error::doing(doing))?;
-        Ok(waiting.rows_affected() + quarantined.rows_affected())
-    }
 }
 
 impl Stepped {
@@ -397,38 +269,4 @@ async fn work(
     let standings = lock_entities(conn, now, &keys).await?;
     let plan = decide(now, taken, &known, standings.clone(), reader);
     write::all(conn, now, taken, &standings, plan).await
-}
-
-/// What is known of an event by now.
-pub(super) fn know(reader: &impl Reader, taken: &Taken, body: Option<Body>) -> Known {
-    let mode = reader.mode(&taken.partner);
-    if taken.stage == Stage::HandOff {
-        return Known::Again;
-    }
-    if mode.is_none() {
-        return Known::Unknown;
-    }
-    let Some(Body {
-        body,
-        headers,
-        content_type,
-    }) = body
-    else {
-        return Known::Bodiless;
-    };
-    let event = Claimed {
-        id: InboxId::from_uuid(taken.id),
-        partner: taken.partner.clone(),
-        partner_event_id: taken.partner_event_id.clone(),
-        item: taken.parent.is_some(),
-        event_type: taken.event_type.clone(),
-        content_type,
-        headers,
-        body,
-        received_at: taken.received_at,
-    };
-    match catch_unwind(AssertUnwindSafe(|| reader.read(&event))) {
-        Ok(reading) => Known::Read(reading),
-        Err(_panic) => Known::Panicked,
-    }
 }

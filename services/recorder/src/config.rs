@@ -29,7 +29,7 @@ pub struct Config {
     pub housekeeping_every: Duration,
     /// Days made ahead of today, 1 to 30.
     pub days_ahead: u32,
-    /// Days kept besides today, 3 to 3,650. A day with open deliveries is kept longer.
+    /// Days kept besides today, 3 to 3,650. A day with open deliveries or inbox events is kept longer.
     pub retention_days: u32,
     /// How long a drop of a day may wait for its locks, behind which everybody waits, 10 ms to 30 s.
     #[serde(with = "humantime_serde")]

@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     api_key, audit, check_url, configuration, consumer, decode, delivery, dlq, endpoint,
-    event_type, master_key, message, migrate, nats, outbox, serve, sign, task,
+    event_type, inbox, master_key, message, migrate, nats, outbox, serve, sign, task,
 };
 
 /// Webhooks that survive failure.
@@ -76,6 +76,9 @@ pub(crate) enum Command {
     /// Deliveries that failed for good, and the service that moves them.
     #[command(subcommand)]
     Dlq(dlq::Dlq),
+    /// Partners' events, and the service that receives them.
+    #[command(subcommand)]
+    Inbox(inbox::Inbox),
     /// What is delivered again in the background.
     #[command(subcommand)]
     Task(task::Task),

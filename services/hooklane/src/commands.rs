@@ -10,6 +10,7 @@ pub(crate) mod delivery;
 pub(crate) mod dlq;
 pub(crate) mod endpoint;
 pub(crate) mod event_type;
+pub(crate) mod inbox;
 mod input;
 mod known;
 pub(crate) mod master_key;
@@ -44,6 +45,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), Failure> {
         Command::Schedule => serve::one(&context, serve::Role::Schedule).await,
         Command::Api => serve::one(&context, serve::Role::Api).await,
         Command::Dlq(command) => command.run(&context).await,
+        Command::Inbox(command) => command.run(&context).await,
         other => Box::pin(once(other, &context)).await,
     }
 }
@@ -64,6 +66,7 @@ async fn once(command: Command, context: &Context) -> Result<(), Failure> {
         Command::Message(command) => command.run(context).await,
         Command::Delivery(command) => command.run(context).await,
         Command::Dlq(command) => command.run(context).await,
+        Command::Inbox(command) => command.run(context).await,
         Command::Task(command) => command.run(context).await,
         Command::Outbox(command) => command.run(context).await,
         Command::ApiKey(command) => command.run(context).await,
@@ -90,6 +93,7 @@ impl Command {
                 | Self::Schedule
                 | Self::Api
                 | Self::Dlq(dlq::Dlq::Run)
+                | Self::Inbox(inbox::Inbox::Run)
         )
     }
 }

@@ -61,6 +61,8 @@ pub(crate) struct Config {
     pub(crate) dlq: hooklane_dlq::Config,
     /// The REST API.
     pub(crate) api: hooklane_api::Config,
+    /// Receives partners' webhooks.
+    pub(crate) inbox: hooklane_inbox::Config,
 }
 
 /// Endpoints' defaults.
@@ -118,11 +120,12 @@ pub(crate) enum Section {
     Scheduler,
     Dlq,
     Api,
+    Inbox,
 }
 
 impl Section {
     /// Every section that can be wrong.
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Database,
         Self::Nats,
         Self::Secrets,
@@ -136,6 +139,7 @@ impl Section {
         Self::Scheduler,
         Self::Dlq,
         Self::Api,
+        Self::Inbox,
     ];
 }
 
@@ -224,6 +228,7 @@ impl Config {
                 Section::Scheduler => faults.within("scheduler", |f| self.scheduler.validate(f)),
                 Section::Dlq => faults.within("dlq", |f| self.dlq.validate(f)),
                 Section::Api => faults.within("api", |f| self.api.validate(f)),
+                Section::Inbox => faults.within("inbox", |f| self.inbox.validate(f)),
             }
         }
     }
@@ -250,6 +255,12 @@ mod tests {
         config.database.url = Some(ConnectionUrl::new("postgres://u:canary@h/d"));
         config.relay.sources[0].database_url = Some(ConnectionUrl::new("postgres://u:canary@h/d"));
         config.nats.url = "nats://u:canary@h".into();
+        let shop = hooklane_inbox::source::Block {
+            secrets: vec![Secret::new("canary".to_owned())],
+            verify_token: Some(Secret::new("canary".to_owned())),
+            ..Default::default()
+        };
+        config.inbox.sources.insert("shop".to_owned(), shop);
         config.telemetry.otlp_endpoint = Some(ConnectionUrl::new("http://u:canary@h"));
         let shown = format!("{config:?} {}", serde_json::to_string(&config).unwrap());
         assert!(!shown.contains("canary"), "{shown}");

@@ -51,6 +51,7 @@ pub(crate) enum Role {
     Schedule,
     Dlq,
     Api,
+    Inbox,
 }
 
 impl Role {

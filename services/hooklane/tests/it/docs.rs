@@ -60,6 +60,9 @@ fn the_configuration_guide_lists_every_key_with_its_default() {
     real.remove("secrets.master_keys");
     real.insert("secrets.master_keys[].id".to_owned(), "none".to_owned());
     real.insert("secrets.master_keys[].key".to_owned(), "none".to_owned());
+    // The one section of which there are none by default.
+    let source = serde_json::to_value(hooklane_inbox::source::Block::default()).unwrap();
+    flatten("inbox.sources.<name>", &source, &mut real);
 
     let text = guide("configuration.md");
     let mut told = BTreeMap::new();
@@ -126,6 +129,32 @@ fn the_command_guide_lists_every_command() {
             assert!(known, "docs/cli.md has `{command}`, which does not exist");
         }
     }
+}
+
+#[test]
+fn the_inbox_guide_says_of_every_preset_what_its_signature_covers() {
+    let presets = Path::new(env!("CARGO_MANIFEST_DIR")).join("../inbox/presets");
+    let files = std::fs::read_dir(presets).unwrap();
+    let mut real: Vec<Vec<String>> = files
+        .map(|file| {
+            let path = file.unwrap().path();
+            let text = std::fs::read_to_string(&path).unwrap();
+            let preset: toml::Table = toml::from_str(&text).unwrap();
+            let told = |key: &str| preset[key].as_str().unwrap().to_owned();
+            let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            vec![name, told("covers"), told("not_covered")]
+        })
+        .collect();
+    real.sort();
+    assert!(real.len() >= 18, "{real:?}");
+    let text = guide("inbox.md");
+    let (_, section) = text.split_once("\n## Presets\n").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let told = rows(section).into_iter().map(|row| {
+        let [preset, _secrets, covers, not_covered] = row.try_into().unwrap();
+        vec![preset, covers, not_covered]
+    });
+    assert_eq!(told.collect::<Vec<_>>(), real);
 }
 
 #[test]

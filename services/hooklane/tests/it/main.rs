@@ -16,6 +16,8 @@ mod dlq;
 mod docs;
 mod endpoints;
 mod endpoints_live;
+mod inbox;
+mod inbox_live;
 mod intake;
 mod load;
 mod local_servers;

@@ -8,6 +8,7 @@ use hooklane_nats::Client;
 use hooklane_relay::Counted;
 use hooklane_store::Store;
 use serde::Serialize;
+use tracing::warn;
 
 use super::Role;
 use crate::config::Config;
@@ -41,6 +42,11 @@ pub(super) async fn start(
         keys,
     } = parts;
     let relay = relay(&config);
+    let inbox = (role.runs(Role::Inbox) && (config.inbox.enabled || role == Role::Inbox))
+        .then(|| (config.inbox.clone(), store.clone(), client.clone()));
+    if inbox.is_none() && role == Role::All && !config.inbox.sources.is_empty() {
+        warn!("inbox.sources are configured, and inbox.enabled is false: nothing is received");
+    }
     let terms = config.terms();
     let api = (role.runs(Role::Api) && (config.api.enabled || role == Role::Api)).then(|| {
         let parts = hooklane_api::Parts {
@@ -95,6 +101,12 @@ pub(super) async fn start(
             .await
             .map_err(|error| Failure::new(error.code(), error.to_string()))?;
         supervisor.start("api", |shutdown| run(api.run(shutdown)));
+    }
+    if let Some((config, store, client)) = inbox {
+        let inbox = hooklane_inbox::Service::bind(config, store, client)
+            .await
+            .map_err(|error| Failure::new(error.code(), error.to_string()))?;
+        supervisor.start("inbox", |shutdown| run(inbox.run(shutdown)));
     }
     Ok(())
 }

@@ -243,7 +243,11 @@ impl Shared {
             content_type,
             body,
         } = answer;
-        self.handle.add(Count::Challenges, 1);
+        let count = match status.is_success() {
+            true => Count::Challenges,
+            false => Count::Refused,
+        };
+        self.handle.add(count, 1);
         info!(%partner, %status, "a challenge is answered");
         let mut response = Response::new(Body::from(body));
         *response.status_mut() = status;

@@ -151,4 +151,38 @@ mod tests {
         );
         assert_eq!(certificates.at(&url(199)).await, None);
     }
+
+    #[tokio::test]
+    async fn what_is_not_a_certificate_of_a_fair_size_is_nothing_and_nothing_is_asked_for_twice() {
+        use hooklane_testkit::{Receiver, Reply};
+
+        let receiver = Receiver::start_tls().await.unwrap();
+        let roots = reqwest::Certificate::from_pem(receiver.ca_pem().unwrap().as_bytes()).unwrap();
+        hooklane_core::tls::install_provider();
+        let certificates = Certificates::with(reqwest::Client::builder().tls_certs_merge([roots]));
+        let certificates = certificates.unwrap();
+        let replies = [
+            ("/good", Reply::status(200).body("pem"), Some("pem")),
+            ("/gone", Reply::status(404).body("pem"), None),
+            ("/large", Reply::status(200).body(vec![b'x'; MAX + 1]), None),
+            (
+                "/moved",
+                Reply::status(302).header("location", receiver.url("/good")),
+                None,
+            ),
+        ];
+        for (path, reply, expected) in replies {
+            receiver.always(path, reply);
+            let url = Url::parse(&receiver.url(path)).unwrap();
+            for _ in 0..3 {
+                let got = certificates.at(&url).await;
+                assert_eq!(got.as_deref(), expected.map(str::as_bytes), "{path}");
+            }
+            assert_eq!(receiver.counts_of(path).arrived, 1, "{path}");
+        }
+        let plain = Receiver::start().await.unwrap();
+        let url = Url::parse(&plain.url("/plain")).unwrap();
+        assert_eq!(certificates.at(&url).await, None);
+        assert_eq!(plain.counts().arrived, 0);
+    }
 }

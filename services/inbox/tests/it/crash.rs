@@ -95,7 +95,7 @@ async fn the_ledger_without_an_answer_is_503_in_time_and_the_partners_repetition
         assert_eq!(answer.header("retry-after"), "5");
     }
     let took = started.elapsed();
-    assert!(took < Duration::from_millis(2_800), "{took:?}");
+    assert!(took < Duration::from_secs(3), "{took:?}");
 
     postgres.restart().await.unwrap();
     wait::until("the repetition to be taken", BUDGET, async || {

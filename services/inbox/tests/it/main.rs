@@ -17,6 +17,7 @@ mod broker;
 mod ledger;
 
 mod bench;
+mod challenges;
 mod client;
 mod crash;
 mod exhausted;

@@ -214,7 +214,7 @@ async fn a_slow_body_is_408_and_a_slow_head_ends_the_connection() {
         "{headless}"
     );
     let took = started.elapsed();
-    assert!(took < Duration::from_secs(3), "{took:?}");
+    assert!(took < Duration::from_secs(10), "{took:?}");
     served.running.stop().await;
 }
 

@@ -251,7 +251,15 @@ BEGIN
     FOR candidate IN
         SELECT w.id FROM webhook_inbox w
          WHERE w.hand_off = 'sql' AND w.partner_name = $1 AND w.status = 'PENDING'
-           AND w.stage = 'hand_off' AND w.next_at <= $3 AND inbox_is_next(w, $3)
+           AND w.stage = 'hand_off' AND w.next_at <= $3
+           -- inbox_is_next, in line: an entity may have many that wait for their turn.
+           AND (w.entity_key IS NULL OR NOT EXISTS (
+               SELECT FROM webhook_inbox o
+                WHERE o.partner_name = w.partner_name AND o.entity_type = w.entity_type
+                  AND o.entity_key = w.entity_key AND o.status = 'PENDING'
+                  AND o.stage = 'hand_off' AND o.id <> w.id
+                  AND (o.leased_until > $3
+                       OR o.sequence < w.sequence AND (NOT o.yields OR o.next_at <= $3))))
          ORDER BY w.next_at, w.id
     LOOP
         EXIT WHEN cardinality(taken) >= wanted;

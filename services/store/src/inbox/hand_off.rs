@@ -164,10 +164,18 @@ impl Store {
         let doing = "taking inbox events for their handlers";
         let names: Vec<&str> = partners.iter().map(Partner::as_str).collect();
         let mut tx = self.pool().begin().await.map_err(Error::doing(doing))?;
+        // `inbox_is_next`, in line: an entity may have many that wait for their turn.
         let candidates = sqlx::query!(
             "SELECT w.id, w.body_bytes FROM hooklane.webhook_inbox w
               WHERE w.hand_off = 'request' AND w.partner_name = ANY($1) AND w.status = 'PENDING'
-                AND w.stage = 'hand_off' AND w.next_at <= $2 AND hooklane.inbox_is_next(w, $2)
+                AND w.stage = 'hand_off' AND w.next_at <= $2
+                AND (w.entity_key IS NULL OR NOT EXISTS (
+                    SELECT FROM hooklane.webhook_inbox o
+                     WHERE o.partner_name = w.partner_name AND o.entity_type = w.entity_type
+                       AND o.entity_key = w.entity_key AND o.status = 'PENDING'
+                       AND o.stage = 'hand_off' AND o.id <> w.id
+                       AND (o.leased_until > $2
+                            OR o.sequence < w.sequence AND (NOT o.yields OR o.next_at <= $2))))
               ORDER BY w.next_at, w.id LIMIT $3",
             &names as &[&str],
             now,

@@ -16,6 +16,7 @@ use self::customer::Customer;
 use crate::system::System;
 
 mod customer;
+mod inbox;
 mod wipe;
 
 /// From a commit to the last attempt, with the retries of the failing endpoint; generous, since
@@ -36,12 +37,16 @@ pub(crate) struct Args {
 enum Story {
     /// Delete everything that JetStream keeps, under load: everything accepted is delivered.
     Wipe,
+    /// Receive partners' webhooks: once, in a legal order, and what a failing handler can't take set
+    /// aside and replayed.
+    Inbox,
 }
 
 pub(crate) async fn run(args: &Args) -> Result<()> {
     match args.story {
         None => main_job(args.keep).await,
         Some(Story::Wipe) => wipe::run().await,
+        Some(Story::Inbox) => inbox::run().await,
     }
 }
 

@@ -32,11 +32,13 @@ pub(crate) struct System {
     // In this order: the process ends, then its servers, then their files go.
     up: Child,
     program: PathBuf,
+    service: &'static [&'static str],
     config: PathBuf,
     log: PathBuf,
     psql: Psql,
     database_url: String,
     nats_url: String,
+    health: SocketAddr,
     api: SocketAddr,
     _stack: Stack,
     dir: RunDir,
@@ -46,15 +48,23 @@ impl System {
     /// Sets everything up: programs, servers, the binary, its configuration, and the process, which
     /// runs every service.
     pub(crate) async fn start() -> Result<Self> {
-        Self::running("up").await
+        Self::running(&["up"], "").await
     }
 
     /// The same with a process that serves the API, and nothing that would deliver.
     pub(crate) async fn start_api() -> Result<Self> {
-        Self::running("api").await
+        Self::running(&["api"], "").await
     }
 
-    async fn running(service: &str) -> Result<Self> {
+    /// The same with a process that runs one service, and with more in its configuration.
+    pub(crate) async fn start_service(
+        service: &'static [&'static str],
+        more: &str,
+    ) -> Result<Self> {
+        Self::running(service, more).await
+    }
+
+    async fn running(service: &'static [&'static str], more: &str) -> Result<Self> {
         environment::setup().await?;
         to_stderr("building hooklane");
         let program = process::build(&["hooklane"], Profile::Dev)
@@ -84,45 +94,66 @@ impl System {
 
         let (health, api) = (free_port()?, free_port()?);
         let config = dir.path().join("hooklane.toml");
-        std::fs::write(&config, config_text(health, api)).context("writing the configuration")?;
-        let ours = |words: &str| {
-            let mut command = program_of_ours(&program);
-            command
-                .arg("--config")
-                .arg(&config)
-                .arg(words)
-                .env("DATABASE_URL", &database_url)
-                .env("NATS_URL", &nats_url)
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .kill_on_drop(true);
+        let text = config_text(health, api) + more;
+        std::fs::write(&config, text).context("writing the configuration")?;
+        let ours = |words: &[&str]| {
+            let mut command = command_of_ours(&program, &config, &database_url, &nats_url, words);
+            command.stdout(Stdio::null());
             command
         };
-        process::run(ours("migrate")).await?;
+        process::run(ours(&["migrate"])).await?;
         let log = dir.path().join("hooklane.log");
-        let log_file = std::fs::File::create(&log).context("making the log file")?;
-        let up = ours(service)
-            .stderr(log_file)
-            .spawn()
-            .with_context(|| format!("starting hooklane {service}"))?;
+        let up = spawn(ours(service), &log)?;
         let mut system = Self {
             up,
             program,
+            service,
             config,
             log,
             psql: Psql::new(&bin, &database_url),
             database_url,
             nats_url,
+            health,
             api,
             _stack: stack,
             dir,
         };
-        system.wait_ready(health).await?;
+        system.wait_ready().await?;
         to_stderr("hooklane is up and ready");
         Ok(system)
     }
 
-    async fn wait_ready(&mut self, health: SocketAddr) -> Result<()> {
+    /// Kills the process, as a machine that loses its power does.
+    pub(crate) async fn kill(&mut self) -> Result<()> {
+        self.up.kill().await.context("killing hooklane")
+    }
+
+    /// Starts it again after that.
+    pub(crate) async fn start_again(&mut self) -> Result<()> {
+        let mut command = self.command(self.service);
+        command.stdout(Stdio::null());
+        self.up = spawn(command, &self.log)?;
+        self.wait_ready().await
+    }
+
+    /// Our own program on our own servers.
+    fn command(&self, words: &[&str]) -> Command {
+        command_of_ours(
+            &self.program,
+            &self.config,
+            &self.database_url,
+            &self.nats_url,
+            words,
+        )
+    }
+
+    /// Where the broker is.
+    pub(crate) fn nats_url(&self) -> &str {
+        &self.nats_url
+    }
+
+    async fn wait_ready(&mut self) -> Result<()> {
+        let health = self.health;
         let ready = wait::until("hooklane to be ready", START_WITHIN, || is_ready(health));
         let why = tokio::select! {
             ready = ready => match ready {
@@ -142,14 +173,8 @@ impl System {
 
     /// Runs the `hooklane` command and returns what it prints.
     pub(crate) async fn hooklane(&self, words: &[&str]) -> Result<String> {
-        let output = program_of_ours(&self.program)
-            .arg("--config")
-            .arg(&self.config)
-            .args(words)
-            .env("DATABASE_URL", &self.database_url)
-            .env("NATS_URL", &self.nats_url)
-            .stdin(Stdio::null())
-            .kill_on_drop(true)
+        let output = self
+            .command(words)
             .output()
             .await
             .context("running hooklane")?;
@@ -229,12 +254,35 @@ impl System {
     }
 }
 
-/// A program without what the shell read in to reach servers of an earlier run.
-fn program_of_ours(program: &Path) -> Command {
+/// Starts a service that writes its log behind what is there.
+fn spawn(mut command: Command, log: &Path) -> Result<Child> {
+    let file = std::fs::File::options().create(true).append(true).open(log);
+    command
+        .stderr(file.context("making the log file")?)
+        .spawn()
+        .context("starting hooklane")
+}
+
+/// Our program on these servers, without what the shell read in to reach those of an earlier run.
+fn command_of_ours(
+    program: &Path,
+    config: &Path,
+    database_url: &str,
+    nats_url: &str,
+    words: &[&str],
+) -> Command {
     let mut command = Command::new(program);
     for (name, _) in inherited() {
         command.env_remove(name);
     }
+    command
+        .arg("--config")
+        .arg(config)
+        .args(words)
+        .env("DATABASE_URL", database_url)
+        .env("NATS_URL", nats_url)
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
     command
 }
 
@@ -272,7 +320,7 @@ listen = "{api}"
     )
 }
 
-fn free_port() -> Result<SocketAddr> {
+pub(crate) fn free_port() -> Result<SocketAddr> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("looking for a port")?;
     listener.local_addr().context("looking for a port")
 }

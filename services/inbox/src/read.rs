@@ -181,6 +181,16 @@ impl Rules {
             .as_ref()
     }
 
+    /// Every place that is looked at, but for the state that a body names.
+    pub(crate) fn places(&self) -> impl Iterator<Item = &Place> {
+        let items = self.split.iter();
+        let items = items.flat_map(|split| split.event_id.iter().chain(&split.event_type));
+        let keys = self.entities.iter().map(|rule| &rule.key);
+        let orders = self.entities.iter().filter_map(|rule| rule.order.as_ref());
+        let templates = self.event_type.iter().chain(items).chain(keys);
+        templates.flat_map(Template::places).chain(orders)
+    }
+
     fn event(&self, event_type: String, parts: &Parts<'_>) -> Result<Event, Fault> {
         let concerns = |rule: &&EntityRule| rule.events.iter().any(|one| one.matches(&event_type));
         let rule = self.entities.iter().find(concerns);

@@ -13,7 +13,7 @@ use std::fmt;
 use chrono::{DateTime, Utc};
 use hooklane_core::config::Faults;
 use hooklane_core::rules::transition;
-use http::{HeaderMap, HeaderName, Method, header};
+use http::{HeaderMap, HeaderName, Method};
 use ring::digest::{self, SHA256};
 use url::Url;
 
@@ -40,7 +40,7 @@ pub use crate::verify::timestamp::Unit;
 
 use crate::read::Rules;
 use crate::verify::encoding::hex;
-use crate::verify::place::Parts;
+use crate::verify::place::{Parts, Place};
 use crate::verify::scheme::Scheme;
 use crate::verify::template::Template;
 use challenge::Challenge;
@@ -49,13 +49,25 @@ use challenge::Challenge;
 const MAX_ID: usize = 100;
 /// What the ids begin with that are hashes.
 const HASHED: &str = "sha256:";
-/// Headers that hold secrets, whatever the source.
-const SECRET_HEADERS: [HeaderName; 4] = [
-    header::AUTHORIZATION,
-    header::PROXY_AUTHORIZATION,
-    header::COOKIE,
-    header::SET_COOKIE,
+/// Words of headers that hold secrets, whatever the source: `Authorization`, `X-Gitlab-Token`.
+const SECRET_WORDS: [&str; 12] = [
+    "authorization",
+    "cookie",
+    "token",
+    "accesstoken",
+    "secret",
+    "password",
+    "passwd",
+    "credential",
+    "credentials",
+    "jwt",
+    "assertion",
+    "apikey",
 ];
+/// Ends of those that hold secrets or signatures.
+const SECRET_ENDS: [&str; 4] = ["api-key", "auth-key", "access-key", "signature"];
+/// An id, though its name sounds like a secret.
+const ID: &str = "idempotency-token";
 
 /// A source that is ready to use. `Debug` shows its slug alone.
 pub struct Source {
@@ -73,8 +85,8 @@ pub struct Source {
     challenges: Vec<Challenge>,
     event_id: Vec<Template>,
     rules: Rules,
-    /// Headers that hold the secret itself.
-    tokens: Vec<HeaderName>,
+    /// Headers that hold the signature, or the secret itself.
+    proofs: Vec<HeaderName>,
 }
 
 impl fmt::Debug for Source {
@@ -198,10 +210,23 @@ impl Source {
         &self.same_body
     }
 
-    /// Whether a header may be kept: none that holds a secret may.
+    /// Whether a header may be kept. None that holds a secret may, of this source or any other: a
+    /// partner may be sent here that belongs elsewhere. Nor may a signature, which is as good for
+    /// whoever sends the request again.
     #[must_use]
     pub fn keeps(&self, name: &HeaderName) -> bool {
-        !SECRET_HEADERS.contains(name) && !self.tokens.contains(name)
+        let text = name.as_str();
+        let secret = text.split('-').any(|word| SECRET_WORDS.contains(&word))
+            || SECRET_ENDS.iter().any(|end| text.ends_with(end));
+        let named = || text.ends_with(ID) || self.reads(name);
+        !self.proofs.contains(name) && (!secret || named())
+    }
+
+    /// Whether the source's own configuration looks for an id, a type or a key there.
+    fn reads(&self, name: &HeaderName) -> bool {
+        let looked = self.event_id.iter().flat_map(Template::places);
+        let mut looked = looked.chain(self.rules.places());
+        looked.any(|place| matches!(place, Place::Header(header) if header == name))
     }
 
     /// The address of the certificate that signed the request, where the source's partner signs with
@@ -296,9 +321,8 @@ impl Source {
                 Err(_) => break,
             }
         }
-        let hash = hex(scheme.content_sha256(&parts).as_ref());
         Identity {
-            id: format!("{HASHED}{hash}"),
+            id: digested(scheme.content_sha256(&parts)),
             signed: scheme.covers_content(),
         }
     }
@@ -344,5 +368,10 @@ pub(crate) fn fitting(id: String) -> String {
 
 /// The id that is a hash of these bytes.
 pub(crate) fn hashed(bytes: &[u8]) -> String {
-    format!("{HASHED}{}", hex(digest::digest(&SHA256, bytes).as_ref()))
+    digested(digest::digest(&SHA256, bytes))
+}
+
+/// The id that is this hash.
+pub(crate) fn digested(hash: digest::Digest) -> String {
+    format!("{HASHED}{}", hex(hash.as_ref()))
 }

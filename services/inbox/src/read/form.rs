@@ -5,15 +5,33 @@
 pub(crate) type Field = (Vec<u8>, Vec<u8>);
 
 /// The fields in their order. Every text is a form: `%` without two hex digits stands for itself.
-pub(crate) fn fields(text: &[u8]) -> Vec<Field> {
+pub(crate) fn fields(text: &[u8]) -> impl Iterator<Item = Field> {
+    pairs(text).map(|(name, value)| (decode(name), decode(value)))
+}
+
+/// The values of the fields with this name. Holds none of the others: a body may be a million of them.
+pub(crate) fn values(text: &[u8], name: &str) -> impl Iterator<Item = Vec<u8>> {
+    pairs(text)
+        .filter(move |(key, _)| {
+            let plain = !key.iter().any(|b| matches!(b, b'%' | b'+'));
+            (plain && *key == name.as_bytes()) || (!plain && decode(key) == name.as_bytes())
+        })
+        .map(|(_, value)| decode(value))
+}
+
+/// How many fields there are.
+pub(crate) fn count(text: &[u8]) -> usize {
+    pairs(text).count()
+}
+
+/// Names and values as they are written.
+fn pairs(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     text.split(|b| *b == b'&')
         .filter(|pair| !pair.is_empty())
         .map(|pair| {
             let equals = pair.iter().position(|b| *b == b'=');
-            let (name, value) = equals.map_or((pair, &[][..]), |at| (&pair[..at], &pair[at + 1..]));
-            (decode(name), decode(value))
+            equals.map_or((pair, &[][..]), |at| (&pair[..at], &pair[at + 1..]))
         })
-        .collect()
 }
 
 /// Whether a body is a form and can't be JSON. It is the body that decides, since a signature seldom
@@ -71,8 +89,20 @@ mod tests {
             ),
             ("a=%FF%00", vec![field(b"a", b"\xFF\0")]),
         ] {
-            assert_eq!(fields(text.as_bytes()), expected, "{text}");
+            let found: Vec<_> = fields(text.as_bytes()).collect();
+            assert_eq!(found, expected, "{text}");
+            assert_eq!(count(text.as_bytes()), expected.len(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_field_is_found_by_its_decoded_name() {
+        let text = b"a=1&a%62=2&ab=%33&a+b=4&%61b";
+        let found = |name| values(text, name).collect::<Vec<_>>();
+        assert_eq!(found("a"), [b"1"]);
+        assert_eq!(found("ab"), [&b"2"[..], b"3", b""]);
+        assert_eq!(found("a b"), [b"4"]);
+        assert!(found("a%62").is_empty() && found("c").is_empty());
     }
 
     #[test]

@@ -156,6 +156,16 @@ impl<'a> Node<'a> {
         Some(parts.map(|(_, value)| value))
     }
 
+    /// An object's members that hold neither an object nor an array, as they are written: the key with
+    /// its quotes, and the value.
+    pub(crate) fn scalars(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
+        let members = self.parts(b'{').into_iter().flatten();
+        let plain = |value: &[u8]| !matches!(value.first(), Some(b'{' | b'['));
+        members
+            .map(|(name, value)| (name, value.raw()))
+            .filter(move |(_, value)| plain(value))
+    }
+
     /// The value as text; none for `null`, objects and arrays.
     pub(crate) fn scalar(&self) -> Option<Scalar<'a>> {
         let raw = self.raw();

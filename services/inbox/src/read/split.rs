@@ -1,8 +1,10 @@
 //! Batches: one request with many events, each of which gets a row of its own with its exact bytes.
 
+use ring::digest::{Context, SHA256};
+
 use super::json::{Node, Pointer};
 use super::{Fault, Item, UNKNOWN, Unreadable, event_type};
-use crate::source::{Identity, fitting, hashed};
+use crate::source::{Identity, digested, fitting};
 use crate::verify::place::Parts;
 use crate::verify::scheme::Scheme;
 use crate::verify::template::Template;
@@ -26,7 +28,8 @@ impl Split {
     ///
     /// An element that holds none of the inner arrays is an event itself, so that nothing is lost
     /// that the source doesn't know of. Two events that are equal have one id, as one that is
-    /// sent twice has.
+    /// sent twice has. What stands beside an inner array belongs to its elements: the same change of
+    /// another account, or of another time, is another event.
     pub(super) fn items(&self, parts: &Parts<'_>, schemes: &[Scheme]) -> Result<Vec<Item>, Fault> {
         let ambiguous = |_| {
             (
@@ -38,9 +41,9 @@ impl Split {
             return Ok(Vec::new());
         };
         let list = root.at(&self.at).map_err(ambiguous)?;
-        let mut nodes = Vec::new();
+        let mut items = Vec::new();
         for element in list.and_then(|list| list.elements()).into_iter().flatten() {
-            let before = nodes.len();
+            let mut nodes = Vec::new();
             for pointer in &self.then {
                 let inner = element.at(pointer).map_err(ambiguous)?;
                 let inner = inner
@@ -49,32 +52,50 @@ impl Split {
                     .flatten();
                 nodes.extend(inner.take(MAX_ITEMS + 1));
             }
-            if nodes.len() == before {
+            let mut beside = Context::new(&SHA256);
+            if nodes.is_empty() {
                 nodes.push(element);
+            } else {
+                for (name, value) in element.scalars() {
+                    for piece in [name, b":", value, b","] {
+                        beside.update(piece);
+                    }
+                }
             }
-            if nodes.len() > MAX_ITEMS {
+            if items.len() + nodes.len() > MAX_ITEMS {
                 let detail = format!("the body holds more than {MAX_ITEMS} events");
                 return Err((Unreadable::Unparseable, detail.into()));
             }
+            let nodes = nodes.into_iter();
+            items.extend(nodes.map(|node| self.item(node, &beside, parts, schemes)));
         }
-        Ok(nodes
-            .into_iter()
-            .map(|node| self.item(node, parts, schemes))
-            .collect())
+        Ok(items)
     }
 
-    fn item<'a>(&self, node: Node<'a>, batch: &Parts<'a>, schemes: &[Scheme]) -> Item {
+    fn item<'a>(
+        &self,
+        node: Node<'a>,
+        beside: &Context,
+        batch: &Parts<'a>,
+        schemes: &[Scheme],
+    ) -> Item {
         let parts = batch.item(node);
         // One that can't be read here can't be read when it is looked at on its own, and says so then.
         let event_type = event_type(&self.event_type, &parts);
         Item {
-            id: self.id(node, &parts, schemes),
+            id: self.id(node, beside, &parts, schemes),
             range: node.range(),
             event_type: event_type.unwrap_or_else(|_| UNKNOWN.to_owned()),
         }
     }
 
-    fn id(&self, node: Node<'_>, parts: &Parts<'_>, schemes: &[Scheme]) -> Identity {
+    fn id(
+        &self,
+        node: Node<'_>,
+        beside: &Context,
+        parts: &Parts<'_>,
+        schemes: &[Scheme],
+    ) -> Identity {
         for template in &self.event_id {
             match template.text(parts) {
                 Ok(Some(text)) => {
@@ -89,8 +110,10 @@ impl Split {
             }
         }
         let signed = schemes.iter().all(Scheme::covers_body);
+        let mut whole = beside.clone();
+        whole.update(node.raw());
         Identity {
-            id: hashed(node.raw()),
+            id: digested(whole.finish()),
             signed,
         }
     }

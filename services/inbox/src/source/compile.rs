@@ -8,7 +8,7 @@ use super::preset::{self, Preset};
 use super::secrets::Secrets;
 use super::{Block, Integrity, Source};
 use crate::read::Rules;
-use crate::verify::key::{Algorithm, KeyForm};
+use crate::verify::key::KeyForm;
 use crate::verify::place::{Place, Scope};
 use crate::verify::scheme::{Condition, Expected, Scheme};
 use crate::verify::template::Template;
@@ -52,10 +52,8 @@ pub(super) fn compile(slug: &str, block: &Block, faults: &mut Faults) -> Option<
         of_preset(&block.event_id, preset, |p| &p.event_id).templates("event_id", faults);
     let integrity = integrity(block, preset, &schemes, faults);
     let methods = methods(block, &challenges, faults);
-    let tokens = schemes
+    let proofs = schemes
         .iter()
-        .filter(|scheme| scheme.algorithm == Algorithm::Token);
-    let tokens = tokens
         .filter_map(|scheme| scheme.signature.header().cloned())
         .collect();
     (faults.found().len() == before).then(|| Source {
@@ -73,7 +71,7 @@ pub(super) fn compile(slug: &str, block: &Block, faults: &mut Faults) -> Option<
         challenges,
         event_id,
         rules,
-        tokens,
+        proofs,
     })
 }
 

@@ -13,7 +13,7 @@ use ring::digest;
 
 use super::crc32::crc32;
 use super::encoding;
-use crate::read::form::{self, Field};
+use crate::read::form;
 use crate::read::json::{Node, NotJson, Pointer, Scalar};
 use crate::source::Format;
 
@@ -145,7 +145,6 @@ pub(crate) struct Parts<'a> {
     parameters: &'a BTreeMap<String, String>,
     format: Format,
     json: OnceCell<Result<Node<'a>, NotJson>>,
-    form: OnceCell<Vec<Field>>,
 }
 
 impl<'a> Parts<'a> {
@@ -163,7 +162,6 @@ impl<'a> Parts<'a> {
             parameters,
             format,
             json: OnceCell::new(),
-            form: OnceCell::new(),
         }
     }
 
@@ -202,11 +200,6 @@ impl<'a> Parts<'a> {
         })
     }
 
-    /// The body's fields as a form.
-    pub(crate) fn form(&self) -> &[Field] {
-        self.form.get_or_init(|| form::fields(self.body))
-    }
-
     /// What stands at a place; none where nothing does. Not for `raw` and the address, which
     /// belong to what is signed.
     ///
@@ -223,13 +216,9 @@ impl<'a> Parts<'a> {
             }
             Place::Json { pointer, .. } => self.json_text(pointer),
             Place::Header(name) => self.header(name).map(|text| text.map(Into::into)),
-            Place::Form(name) if self.is_form() => field(self.form().iter(), name),
+            Place::Form(name) if self.is_form() => field(self.body, name),
             Place::Form(_) => Ok(None),
-            Place::Query(name) => {
-                let fields = form::fields(self.query.unwrap_or_default().as_bytes());
-                let found = field(fields.iter(), name)?;
-                Ok(found.map(|text| text.into_owned().into()))
-            }
+            Place::Query(name) => field(self.query.unwrap_or_default().as_bytes(), name),
             Place::Param(name) => Ok(self.parameters.get(name).map(|text| text.as_str().into())),
             Place::Pair {
                 header,
@@ -249,6 +238,12 @@ impl<'a> Parts<'a> {
                 Ok(found.map(Into::into))
             }
         }
+    }
+
+    /// Whether a place in JSON holds nothing at all, and not an object or array, which have no text.
+    pub(crate) fn is_void(&self, pointer: &Pointer) -> bool {
+        let found = self.json().ok().and_then(|root| root.at(pointer).ok());
+        found.is_some_and(|node| node.is_none_or(|node| node.raw() == b"null"))
     }
 
     fn json_text(&self, pointer: &Pointer) -> Result<Option<Cow<'_, str>>, Unfit> {
@@ -281,18 +276,15 @@ impl<'a> Parts<'a> {
     }
 }
 
-fn field<'f>(
-    fields: impl Iterator<Item = &'f Field>,
-    name: &str,
-) -> Result<Option<Cow<'f, str>>, Unfit> {
-    let mut named = fields.filter(|(key, _)| key == name.as_bytes());
-    let first = named.next();
-    if named.next().is_some() {
+fn field(form: &[u8], name: &str) -> Result<Option<Cow<'static, str>>, Unfit> {
+    let mut values = form::values(form, name);
+    let first = values.next();
+    if values.next().is_some() {
         return Err(Unfit::Repeated);
     }
     first
-        .map(|(_, value)| {
-            std::str::from_utf8(value)
+        .map(|value| {
+            String::from_utf8(value)
                 .map(Into::into)
                 .map_err(|_| Unfit::NoText)
         })

@@ -8,6 +8,10 @@ use std::borrow::Cow;
 
 use super::Reject;
 use super::place::{Parts, Place, Scope, Unfit};
+use crate::read::form;
+
+/// Most fields of a form that are sorted before anybody knows who sent it.
+const MAX_FIELDS: usize = 1_000;
 
 /// Text with places in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,21 +113,26 @@ fn signed<'p>(place: &Place, parts: &'p Parts<'_>, url: &'p str) -> Result<Cow<'
         Place::Url => Ok(url.as_bytes().into()),
         Place::UrlUnescaped => Ok(unescape(url).into_bytes().into()),
         Place::FormSorted if parts.body.is_empty() => Ok(Cow::Borrowed(&[])),
-        Place::FormSorted if !parts.says_form() => Err(Reject::UnreadableBody),
+        Place::FormSorted if !parts.says_form() || form::count(parts.body) > MAX_FIELDS => {
+            Err(Reject::UnreadableBody)
+        }
         Place::FormSorted => {
-            let mut fields: Vec<_> = parts.form().iter().collect();
+            let mut fields: Vec<_> = form::fields(parts.body).collect();
             fields.sort_unstable();
             fields.dedup();
-            let pieces = fields
-                .into_iter()
-                .flat_map(|(name, value)| [&**name, &**value]);
+            let pieces = fields.into_iter().flat_map(|(name, value)| [name, value]);
             Ok(pieces.collect::<Vec<_>>().concat().into())
         }
         place => match parts.text(place) {
             Ok(Some(Cow::Borrowed(text))) => Ok(text.as_bytes().into()),
             Ok(Some(Cow::Owned(text))) => Ok(text.into_bytes().into()),
-            Ok(None) if matches!(place, Place::Json { optional: true, .. }) => Ok([][..].into()),
-            Ok(None) => Err(Reject::MissingPart),
+            Ok(None) => match place {
+                Place::Json {
+                    pointer,
+                    optional: true,
+                } if parts.is_void(pointer) => Ok([][..].into()),
+                _ => Err(Reject::MissingPart),
+            },
             Err(Unfit::Repeated | Unfit::NoText) => Err(Reject::RepeatedPart),
             Err(Unfit::NoJson(_)) => Err(Reject::UnreadableBody),
         },

@@ -83,6 +83,15 @@ fn hand_off(hand_off: &HandOff, faults: &mut Faults) {
         }
     }
     if let Some(url) = url
+        && (!url.username().is_empty() || url.password().is_some())
+    {
+        faults.add(
+            "url",
+            "has a name or password in it, which would be shown",
+            "leave them out",
+        );
+    }
+    if let Some(url) = url
         && (!matches!(url.scheme(), "http" | "https") || !url.has_host())
     {
         faults.add(

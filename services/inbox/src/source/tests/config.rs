@@ -253,9 +253,18 @@ fn a_way_to_the_adopter_is_whole() {
         ("mode = \"request\", subject = \"a..b\"", false),
         ("mode = \"request\", subject = \"$JS.API\"", false),
         ("mode = \"request\", url = \"ftp://a.example\"", false),
+        (
+            "mode = \"request\", url = \"http://u:canary@a.example\"",
+            false,
+        ),
+        (
+            "mode = \"request\", url = \"http://canary@a.example\"",
+            false,
+        ),
     ] {
         let found = faults(&format!("{STRIPE}hand_off = {{ {hand_off} }}\n"));
         assert_eq!(found.is_empty(), fine, "{hand_off}: {found:?}");
+        assert!(!format!("{found:?}").contains("canary"));
     }
 }
 

@@ -443,6 +443,51 @@ fn a_signature_in_a_body_that_can_be_read_in_two_ways_is_none() {
 }
 
 #[test]
+fn a_form_of_very_many_fields_is_not_sorted_for_a_stranger() {
+    let sample = signer::twilio_form();
+    let form = |fields: usize| Sent {
+        body: "a&".repeat(fields).into_bytes(),
+        ..sample.sent.clone()
+    };
+    let verify = |sent: Sent| sent.verify(&sample.source, THEN);
+    assert_eq!(verify(form(1_000)), Err(Reject::WrongSignature));
+    assert_eq!(verify(form(1_001)), Err(Reject::UnreadableBody));
+    assert_eq!(verify(form(500_000)), Err(Reject::UnreadableBody));
+}
+
+#[test]
+fn a_signed_field_without_a_text_is_not_taken_for_one_that_is_empty() {
+    let key = [5_u8; 32];
+    let source = source(&format!(
+        "preset = \"adyen\"\nsecrets = [\"{}\"]\n",
+        hex(&key)
+    ));
+    let signature = base64(&sha256_hmac(&key, &[b"p::m:r:1:EUR:REFUND:true"]));
+    let verify = |original: &str| {
+        let item = format!(
+            r#"{{"additionalData":{{"hmacSignature":"{signature}"}},"amount":{{"currency":"EUR","value":1}},
+            "pspReference":"p",{original}"eventCode":"REFUND","merchantAccountCode":"m",
+            "merchantReference":"r","success":"true"}}"#
+        );
+        let body = format!(r#"{{"notificationItems":[{{"NotificationRequestItem":{item}}}]}}"#);
+        Sent::post(&[], body).verify(&source, THEN).map(drop)
+    };
+    for (original, expected) in [
+        ("", Ok(())),
+        (r#""originalReference":"","#, Ok(())),
+        (r#""originalReference":null,"#, Ok(())),
+        (
+            r#""originalReference":{"psp":"q"},"#,
+            Err(Reject::MissingPart),
+        ),
+        (r#""originalReference":["q"],"#, Err(Reject::MissingPart)),
+        (r#""originalReference":"q","#, Err(Reject::WrongSignature)),
+    ] {
+        assert_eq!(verify(original), expected, "{original}");
+    }
+}
+
+#[test]
 fn every_notification_of_a_batch_is_signed_or_none_is_taken() {
     let sample = signer::adyen();
     let body = String::from_utf8(sample.sent.body.clone()).unwrap();
@@ -493,12 +538,31 @@ fn every_reject_has_a_name_a_status_and_a_sentence() {
 fn a_header_with_a_secret_in_it_is_not_kept() {
     let gitlab = source("preset = \"gitlab\"\nsecrets = [\"k\"]\n");
     let github = source("preset = \"github\"\nsecrets = [\"k\"]\n");
+    let signed = source("preset = \"gitlab-signed\"\nsecrets = [\"whsec_AAAA\"]\n");
+    let own = source(
+        "preset = \"github\"\nsecrets = [\"k\"]\nevent_type = [\"{header:x-token-event}\"]\n",
+    );
     for (source, name, kept) in [
+        (&signed, "x-gitlab-token", false),
+        (&signed, "webhook-signature", false),
+        (&signed, "webhook-id", true),
+        (&github, "x-gitlab-token", false),
+        (&github, "x-api-key", false),
+        (&github, "proxy-authorization", false),
+        (&github, "x-forwarded-access-token", false),
+        (&github, "cf-access-jwt-assertion", false),
+        (&github, "x-hub-signature", false),
+        (&github, "i-twilio-idempotency-token", true),
+        (&github, "x-event-key", true),
+        (&github, "x-github-delivery", true),
+        (&github, "x-token-event", false),
+        (&own, "x-token-event", true),
+        (&gitlab, "idempotency-key", true),
         (&gitlab, "x-gitlab-token", false),
         (&gitlab, "x-gitlab-event", true),
         (&github, "authorization", false),
         (&github, "cookie", false),
-        (&github, "x-hub-signature-256", true),
+        (&github, "x-hub-signature-256", false),
         (&github, "content-type", true),
     ] {
         assert_eq!(source.keeps(&name.parse().unwrap()), kept, "{name}");

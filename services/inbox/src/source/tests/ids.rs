@@ -116,6 +116,26 @@ fn an_id_counts_as_signed_only_where_it_is() {
 }
 
 #[test]
+fn topics_that_share_an_event_of_shopify_are_events_of_their_own() {
+    let source = source("preset = \"shopify\"\nsecrets = [\"k\"]\n");
+    let signature = base64(&sha256_hmac(b"k", &[b"{}"]));
+    let id = |topic: &str| {
+        let headers = [
+            ("x-shopify-hmac-sha256", &*signature),
+            ("x-shopify-event-id", "98880550-7158-44d4-b7cd-2c97c8a091b5"),
+            ("x-shopify-topic", topic),
+        ];
+        Sent::post(&headers, "{}").identify(&source, THEN)
+    };
+    assert_eq!(
+        id("orders/paid").id,
+        "98880550-7158-44d4-b7cd-2c97c8a091b5.orders/paid"
+    );
+    assert_eq!(id("orders/paid"), id("orders/paid"));
+    assert_ne!(id("orders/paid").id, id("orders/create").id);
+}
+
+#[test]
 fn an_id_in_a_header_that_is_there_twice_is_none() {
     let sample = signer::github();
     let sent = sample.sent.with("x-github-delivery", "another");

@@ -394,6 +394,30 @@ fn an_entry_is_taken_apart_and_what_is_not_known_of_it_is_kept_whole() {
 }
 
 #[test]
+fn the_same_change_of_another_entry_is_another_event() {
+    let source = source("preset = \"meta\"\nsecrets = [\"k\"]\nverify_token = \"t\"\n");
+    let ids = |entries: &str| -> Vec<String> {
+        let body = format!(r#"{{"object":"user","entry":[{entries}]}}"#);
+        let items = items(read(&source, body)).into_iter();
+        items.map(|item| item.id.id).collect()
+    };
+    let photos = r#"{"field":"photos","value":1}"#;
+    let entry = |id: u8, time: u8, changes: &str| {
+        ids(&format!(
+            r#"{{"id":"{id}","time":{time},"changes":[{changes}]}}"#
+        ))
+    };
+    let first = entry(1, 1, photos);
+    assert_ne!(entry(2, 1, photos), first, "another account's");
+    assert_ne!(entry(1, 2, photos), first, "another time's");
+    assert_eq!(entry(1, 1, photos), first);
+    // Sent again with another change beside it, or with both twice.
+    let with = format!(r#"{{"field":"name"}},{photos}"#);
+    assert_eq!(entry(1, 1, &with)[1], first[0]);
+    assert_eq!(entry(1, 1, &format!("{photos},{photos}"))[1], first[0]);
+}
+
+#[test]
 fn items_ids_are_signed_where_the_whole_body_is() {
     for (sample, id, signed) in [
         (signer::hubspot(), "2.1.3", true),

@@ -226,9 +226,12 @@ pub(super) async fn bodies(
     let rows = sqlx::query!(
         r#"SELECT b.id, b.body, b.content_type, coalesce(b.headers, p.headers)::text AS headers
              FROM unnest($1::timestamptz[], $2::uuid[], $3::uuid[]) AS t (received_at, id, parent)
-             JOIN hooklane.inbox_bodies b ON b.received_at = t.received_at AND b.id = t.id
-             LEFT JOIN hooklane.inbox_bodies p
-                    ON p.received_at = t.received_at AND p.id = t.parent"#,
+            CROSS JOIN LATERAL (
+                  SELECT * FROM hooklane.inbox_bodies
+                   WHERE received_at = t.received_at AND id = t.id OFFSET 0) AS b
+             LEFT JOIN LATERAL (
+                  SELECT headers FROM hooklane.inbox_bodies
+                   WHERE received_at = t.received_at AND id = t.parent OFFSET 0) AS p ON true"#,
         &received,
         &ids,
         &parents as &[Option<Uuid>],
@@ -248,7 +251,8 @@ pub(super) async fn bodies(
         .collect()
 }
 
-/// Makes entities that are not there yet, and locks all of them, in one order.
+/// Makes entities that are not there yet, and locks all of them, in the order of `keys`: sorted, so that
+/// nobody waits in a circle.
 pub(super) async fn lock_entities(
     conn: &mut PgConnection,
     now: DateTime<Utc>,
@@ -261,8 +265,9 @@ pub(super) async fn lock_entities(
     sqlx::query!(
         "INSERT INTO hooklane.inbox_entities (partner_name, entity_type, entity_key, changed_at)
          SELECT k.partner, k.type, k.key, $4
-           FROM unnest($1::text[], $2::text[], $3::text[]) AS k (partner, type, key)
-          ORDER BY 1, 2, 3
+           FROM unnest($1::text[], $2::text[], $3::text[])
+                WITH ORDINALITY AS k (partner, type, key, n)
+          ORDER BY k.n
          ON CONFLICT (partner_name, entity_type, entity_key) DO NOTHING",
         &columns.0 as &[&str],
         &columns.1 as &[&str],
@@ -276,10 +281,10 @@ pub(super) async fn lock_entities(
         "SELECT e.partner_name, e.entity_type, e.entity_key, e.state, e.sequence, e.last_order,
                 e.deferred
            FROM unnest($1::text[], $2::text[], $3::text[]) AS k (partner, type, key)
-           JOIN hooklane.inbox_entities e ON e.partner_name = k.partner AND e.entity_type = k.type
-            AND e.entity_key = k.key
-          ORDER BY e.partner_name, e.entity_type, e.entity_key
-            FOR UPDATE OF e",
+          CROSS JOIN LATERAL (
+                SELECT * FROM hooklane.inbox_entities
+                 WHERE partner_name = k.partner AND entity_type = k.type AND entity_key = k.key
+                   FOR UPDATE) AS e",
         &columns.0 as &[&str],
         &columns.1 as &[&str],
         &columns.2 as &[&str],

@@ -338,11 +338,13 @@ async fn wake(conn: &mut PgConnection, now: DateTime<Utc>, done: &[Uuid]) -> Res
     let woken = sqlx::query!(
         "WITH waiting AS (
              SELECT w.id FROM hooklane.webhook_inbox d
-               JOIN hooklane.webhook_inbox w ON w.partner_name = d.partner_name
-                AND w.entity_type = d.entity_type AND w.entity_key = d.entity_key
-              WHERE d.id = ANY($1) AND w.status = 'PENDING' AND w.entity_key IS NOT NULL
-                AND w.stage = 'hand_off' AND w.deferrals > 0 AND w.leased_until IS NULL
-                FOR UPDATE OF w SKIP LOCKED
+              CROSS JOIN LATERAL (
+                    SELECT id FROM hooklane.webhook_inbox
+                     WHERE partner_name = d.partner_name AND entity_type = d.entity_type
+                       AND entity_key = d.entity_key AND status = 'PENDING'
+                       AND stage = 'hand_off' AND deferrals > 0 AND leased_until IS NULL
+                       FOR UPDATE SKIP LOCKED) AS w
+              WHERE d.id = ANY($1)
          )
          UPDATE hooklane.webhook_inbox w SET next_at = $2 FROM waiting WHERE w.id = waiting.id",
         done,

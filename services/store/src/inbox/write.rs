@@ -266,10 +266,11 @@ async fn wake(
         "WITH waiting AS (
              SELECT w.id
                FROM unnest($1::text[], $2::text[], $3::text[]) AS k (partner, type, key)
-               JOIN hooklane.webhook_inbox w ON w.partner_name = k.partner
-                AND w.entity_type = k.type AND w.entity_key = k.key
-              WHERE w.status = 'DEFERRED' AND w.entity_key IS NOT NULL AND w.id <> ALL($4)
-                FOR UPDATE OF w SKIP LOCKED
+              CROSS JOIN LATERAL (
+                    SELECT id FROM hooklane.webhook_inbox
+                     WHERE partner_name = k.partner AND entity_type = k.type AND entity_key = k.key
+                       AND status = 'DEFERRED' AND id <> ALL($4)
+                       FOR UPDATE SKIP LOCKED) AS w
          )
          UPDATE hooklane.webhook_inbox w SET next_at = $5 FROM waiting WHERE w.id = waiting.id",
         &columns.0 as &[&str],

@@ -30,7 +30,7 @@ use http::request::Parts as Head;
 use http::{HeaderMap, Method, Response};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use crate::clock::Clock;
 use crate::config::Config;
@@ -212,7 +212,11 @@ impl Shared {
             certificates: certificates.as_deref(),
             ..*request
         };
-        source.verify(&request, now)
+        let verified = source.verify(&request, now);
+        if verified.is_ok() {
+            self.certificates.prove(&url);
+        }
+        verified
     }
 
     async fn store(&self, incoming: Incoming) -> Result<Response<Body>, Refusal> {
@@ -227,8 +231,8 @@ impl Shared {
                 Count::Conflicts
             }
             Receipt::Refused(state) => {
-                info!(%partner, state, "an event can't be stored");
-                return Err(Refusal::Unstorable);
+                warn!(%partner, state, "an event can't be stored");
+                return Err(unstored(state));
             }
         };
         self.handle.add(count, 1);
@@ -248,7 +252,7 @@ impl Shared {
             false => Count::Refused,
         };
         self.handle.add(count, 1);
-        info!(%partner, %status, "a challenge is answered");
+        debug!(%partner, %status, "a challenge is answered");
         let mut response = Response::new(Body::from(body));
         *response.status_mut() = status;
         let headers = response.headers_mut();
@@ -286,6 +290,17 @@ fn is_encoded(headers: &HeaderMap) -> bool {
         let value = value.as_bytes().trim_ascii();
         !value.is_empty() && !value.eq_ignore_ascii_case(b"identity")
     })
+}
+
+/// A SQLSTATE of data (22), of a limit (54) or none at all is about this event, and so it would be the next
+/// time. Any other is about the ledger: a constraint or a damaged index is nothing that a partner can
+/// mend, and what is sent again may be stored then.
+fn unstored(state: &str) -> Refusal {
+    if state.is_empty() || state.starts_with("22") || state.starts_with("54") {
+        Refusal::Unstorable
+    } else {
+        Refusal::Ledger
+    }
 }
 
 fn same_body(source: &Source, signed: bool) -> Option<SameBody> {

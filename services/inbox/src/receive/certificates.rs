@@ -3,7 +3,8 @@
 //! Owns fetching and remembering. Where they may be is the source's to say: it has checked the address
 //! before. Whether a certificate is good is the source's too; here it is bytes. What an address gave
 //! is remembered for a day, that it gave nothing for a moment, so that requests can't make us fetch
-//! without end.
+//! without end. Whoever names many addresses pushes out what others named so, but nothing that a
+//! signature was once good by.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -41,6 +42,8 @@ pub(super) struct Certificates {
 struct Known {
     pem: Option<Bytes>,
     until: Instant,
+    /// Whether a signature was good by it.
+    proven: bool,
 }
 
 impl Certificates {
@@ -102,14 +105,24 @@ impl Certificates {
     fn remember(&self, url: &Url, pem: Option<Bytes>, good_for: Duration) {
         let mut known = self.known();
         if known.len() >= REMEMBERED && !known.contains_key(url) {
-            // Whatever ends first: what gave nothing, before what is good.
-            let first = known.iter().min_by_key(|(_, known)| known.until);
+            // Whatever ends first: what gave nothing, before what is good; what is proven, last.
+            let first = known
+                .iter()
+                .min_by_key(|(_, known)| (known.proven, known.until));
             if let Some(first) = first.map(|(url, _)| url.clone()) {
                 known.remove(&first);
             }
         }
         let until = Instant::now() + good_for;
-        known.insert(url.clone(), Known { pem, until });
+        let proven = known.get(url).is_some_and(|known| known.proven);
+        known.insert(url.clone(), Known { pem, until, proven });
+    }
+
+    /// Notes that a signature was good by what is at this address.
+    pub(super) fn prove(&self, url: &Url) {
+        if let Some(known) = self.known().get_mut(url) {
+            known.proven = true;
+        }
     }
 
     async fn fetch(&self, url: &Url) -> Result<Bytes, String> {
@@ -150,6 +163,24 @@ mod tests {
             Some(Bytes::from_static(b"pem"))
         );
         assert_eq!(certificates.at(&url(199)).await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn strangers_addresses_push_out_nothing_that_was_good_once() {
+        let certificates = Certificates::new().unwrap();
+        let url = |n: usize| Url::parse(&format!("https://www.paypal.com/cert?{n}")).unwrap();
+        let pem = Bytes::from_static(b"pem");
+        for n in 0..2 {
+            certificates.remember(&url(n), Some(pem.clone()), GOOD_FOR);
+        }
+        certificates.prove(&url(0));
+        for n in 2..200 {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            certificates.remember(&url(n), Some(pem.clone()), GOOD_FOR);
+        }
+        assert_eq!(certificates.known().len(), REMEMBERED);
+        assert!(certificates.remembered(&url(0)).is_some());
+        assert!(certificates.remembered(&url(1)).is_none());
     }
 
     #[tokio::test]

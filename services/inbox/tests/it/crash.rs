@@ -108,3 +108,22 @@ async fn the_ledger_without_an_answer_is_503_in_time_and_the_partners_repetition
         .await;
     served.running.stop().await;
 }
+
+#[tokio::test]
+async fn what_a_constraint_refuses_is_503_since_no_partner_can_mend_it() {
+    let bench = Bench::new().await;
+    let served = bench.serve(config("")).await;
+    let mut partner = served.connect().await;
+    let event = Event::order("evt_1", "order.paid", "o1", bench.clock.now());
+    let refuse = "ALTER TABLE hooklane.webhook_inbox ADD CONSTRAINT of_the_test \
+                  CHECK (partner_event_id <> 'evt_1') NOT VALID";
+    bench.ledger.sql(refuse).await;
+    let answer = partner.ask(event.request()).await;
+    assert_eq!(answer.status, 503, "{answer:?}");
+    assert_eq!(answer.header("retry-after"), "5");
+    let allow = "ALTER TABLE hooklane.webhook_inbox DROP CONSTRAINT of_the_test";
+    bench.ledger.sql(allow).await;
+    partner.send(&event).await;
+    bench.until_statuses("evt_1=PROCESSED").await;
+    served.running.stop().await;
+}

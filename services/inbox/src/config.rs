@@ -32,7 +32,7 @@ pub struct Config {
     pub deadline: Duration,
     /// Bytes of bodies that may be coming in at a time, 16 MiB to 2 GiB; more are refused.
     pub body_bytes: u32,
-    /// Requests a second that each source takes, 1 to 100,000; none is no limit.
+    /// Requests with a good signature that each source takes a second, 1 to 100,000; none is no limit.
     pub rate_limit: Option<u32>,
     /// Requests with a bad signature that are kept of each source, the last ones, 0 to 100,000.
     pub rejects_kept: u32,

@@ -1,8 +1,8 @@
 //! Receiving: a request becomes a row of the ledger, or an answer that says why not.
 //!
 //! Owns the order of the steps and what each failure is answered: the source (404), the method (405),
-//! the encoding (415), the rate (429), the body within its limits (413, 408), challenges, the signature
-//! (401), the commit (200). Everything is under one deadline, which ends in 503: a partner sends again
+//! the encoding (415), the body within its limits (413, 408), challenges, the signature (401), the rate
+//! (429), the commit (200). Everything is under one deadline, which ends in 503: a partner sends again
 //! what was not answered, and 200 means that the ledger has it, never less.
 //!
 //! Does not own a scheme (`source`), the statement (`hooklane-store`) or sockets (`server`). The body is
@@ -141,9 +141,6 @@ impl Shared {
         if is_encoded(&head.headers) {
             return Err(Refusal::Encoding);
         }
-        if let Some(rate) = self.rates.get(partner) {
-            rate.check().map_err(|_not_until| Refusal::TooMany)?;
-        }
         let come_by = until.min(Instant::now() + self.config.body_within);
         let read = body::read(
             &head.headers,
@@ -179,6 +176,10 @@ impl Shared {
             let methods = source.methods().iter();
             let methods = methods.filter(|method| *method != Method::GET);
             return Err(Refusal::Method(methods.cloned().collect()));
+        }
+        // Not before: strangers would use up what the partner may send.
+        if let Some(rate) = self.rates.get(partner) {
+            rate.check().map_err(|_not_until| Refusal::TooMany)?;
         }
         let identity = source.identify(&request, &verified);
         let incoming = Incoming {

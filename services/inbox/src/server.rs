@@ -36,7 +36,9 @@ pub(crate) async fn serve(listener: TcpListener, receiver: Receiver, shutdown: C
     let config = receiver.config();
     let connections = Arc::new(Semaphore::new(config.max_connections as usize));
     let mut http = http1::Builder::new();
+    // Some senders say that they have sent all, and wait for the answer.
     http.timer(TokioTimer::new())
+        .half_close(true)
         .header_read_timeout(config.head_within)
         .max_headers(MAX_HEADERS)
         .max_buf_size(MAX_HEAD);

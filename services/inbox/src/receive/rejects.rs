@@ -20,8 +20,8 @@ const QUEUE: usize = 256;
 const BATCH: usize = 64;
 /// Bytes of a body that are kept.
 const BODY: usize = 16 << 10;
-/// The pause between two statements.
-const BREATHER: Duration = Duration::from_millis(200);
+/// The pause between two statements: strangers write no more than a batch a second.
+const BREATHER: Duration = Duration::from_secs(1);
 
 /// Takes rejects without ever waiting.
 #[derive(Debug, Clone)]

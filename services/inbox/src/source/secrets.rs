@@ -121,6 +121,14 @@ fn is_plain(text: &str, label: &str, faults: &mut Faults) -> bool {
         faults.add(label, "has white space around it", "remove the white space");
         return false;
     }
+    if text.contains(['\r', '\n']) && !is_pem(text) {
+        faults.add(
+            label,
+            "has more than one line",
+            "give each secret on its own",
+        );
+        return false;
+    }
     true
 }
 

@@ -219,6 +219,37 @@ async fn a_slow_body_is_408_and_a_slow_head_ends_the_connection() {
 }
 
 #[tokio::test]
+async fn who_has_sent_all_and_closes_its_side_is_answered_and_who_has_not_is_done_with() {
+    let bench = Bench::new().await;
+    let served = bench.serve(config("")).await;
+    let ask = async |event: &Event, cut: usize| {
+        let request = event.request();
+        let mut text = format!("POST {SHOP} HTTP/1.1\r\n");
+        for (name, value) in request.headers() {
+            text.push_str(&format!("{name}: {}\r\n", value.to_str().unwrap()));
+        }
+        let length = event.body.len();
+        text.push_str(&format!("content-length: {length}\r\n\r\n{}", event.body));
+        let mut stream = TcpStream::connect(served.address).await.unwrap();
+        let sent = &text.as_bytes()[..text.len() - cut];
+        stream.write_all(sent).await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut answer = String::new();
+        let reading = stream.read_to_string(&mut answer);
+        timeout(BUDGET, reading).await.unwrap().unwrap();
+        answer
+    };
+    let event = Event::order("evt_1", "order.paid", "o1", bench.clock.now());
+    let cut = ask(&event, 1).await;
+    assert!(cut.is_empty() || cut.starts_with("HTTP/1.1 400 "), "{cut}");
+    assert_eq!(rows(&bench).await, "0");
+    let whole = ask(&event, 0).await;
+    assert!(whole.starts_with("HTTP/1.1 200 "), "{whole}");
+    assert_eq!(rows(&bench).await, "1");
+    served.running.stop().await;
+}
+
+#[tokio::test]
 async fn requests_that_could_be_read_in_two_ways_or_never_end_are_refused() {
     let bench = Bench::new().await;
     let served = bench.serve(config("")).await;
@@ -255,6 +286,22 @@ async fn a_source_takes_so_many_requests_a_second() {
     }
     assert_eq!(statuses[..5], [200; 5]);
     assert!(statuses.contains(&429), "{statuses:?}");
+    served.running.stop().await;
+}
+
+#[tokio::test]
+async fn strangers_use_up_nothing_of_what_a_partner_may_send() {
+    let bench = Bench::new().await;
+    let served = bench.serve(config("rate_limit = 1")).await;
+    let event = Event::order("evt_1", "order.paid", "o", bench.clock.now());
+    let mut partner = served.connect().await;
+    for _ in 0..20 {
+        let mut forged = event.request();
+        let signature = "v1,AAAA".parse().unwrap();
+        forged.headers_mut().insert("webhook-signature", signature);
+        assert_eq!(partner.ask(forged).await.status, 401);
+    }
+    partner.send(&event).await;
     served.running.stop().await;
 }
 

@@ -294,9 +294,11 @@ fn a_file_holds_one_secret_and_its_line_end_is_no_part_of_it() {
         assert_eq!(sent.verify(&source, THEN).unwrap().key_label, label);
     }
     let big = file(&"a".repeat(20_000));
+    let two = file("old\nnew\n");
     for (path, problem) in [
         (blank.path(), "has white space around it"),
         (big.path(), "has more than 16384 bytes"),
+        (two.path(), "has more than one line"),
         (std::path::Path::new("/nowhere"), "can't be read"),
     ] {
         let found = faults(&format!(

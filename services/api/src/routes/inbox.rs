@@ -118,10 +118,10 @@ struct ListQuery {
     #[param(max_length = 255)]
     event_type: Option<String>,
     /// Those about an entity of one type; with `entity_key`.
-    #[param(max_length = 255)]
+    #[param(max_length = 50)]
     entity_type: Option<String>,
     /// Those about one entity; with `entity_type`.
-    #[param(max_length = 255)]
+    #[param(max_length = 2000)]
     entity_key: Option<String>,
     /// Those received at or after this.
     since: Option<DateTime<Utc>>,
@@ -146,15 +146,14 @@ impl ListQuery {
                 ));
             }
         };
-        let told = [
-            self.partner_event_id.as_deref(),
-            self.event_type.as_deref(),
-            entity.as_ref().map(|(kind, _)| kind.as_str()),
-            entity.as_ref().map(|(_, key)| key.as_str()),
-        ];
-        // The ledger's text can't hold it, so that nothing has it.
-        if told.into_iter().flatten().any(|text| text.contains('\0')) {
-            return Err(Problem::unprocessable("a value has a zero byte in it"));
+        let (entity_type, entity_key) = entity.as_ref().map(|(t, k)| (t, k)).unzip();
+        for (name, text, most) in [
+            ("partner_event_id", self.partner_event_id.as_ref(), 100),
+            ("event_type", self.event_type.as_ref(), 255),
+            ("entity_type", entity_type, 50),
+            ("entity_key", entity_key, 2000),
+        ] {
+            fits(name, text.map_or("", String::as_str), most)?;
         }
         Ok(Filter {
             partner: self.partner,
@@ -167,6 +166,21 @@ impl ListQuery {
             until: self.until,
         })
     }
+}
+
+/// Refuses a text that nothing in the ledger can have.
+fn fits(name: &str, text: &str, most: usize) -> Result<(), Problem> {
+    if text.chars().count() > most {
+        return Err(Problem::unprocessable(format!(
+            "`{name}` has more than {most} characters"
+        )));
+    }
+    if text.contains('\0') {
+        return Err(Problem::unprocessable(format!(
+            "`{name}` has a zero byte in it"
+        )));
+    }
+    Ok(())
 }
 
 /// An event by its id.

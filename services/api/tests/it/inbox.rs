@@ -294,6 +294,11 @@ async fn what_is_not_there_or_makes_no_sense_is_refused() {
         ("GET", format!("{EVENTS}?status=LOST"), 400),
         ("GET", format!("{EVENTS}?entity_type=order"), 422),
         ("GET", format!("{EVENTS}?event_type=%00"), 422),
+        (
+            "GET",
+            format!("{EVENTS}?event_type={}", "x".repeat(256)),
+            422,
+        ),
         ("GET", format!("{EVENTS}?cursor=AAAA"), 422),
         ("GET", format!("{EVENTS}?limit=201"), 400),
         ("DELETE", format!("{EVENTS}/{event}"), 405),

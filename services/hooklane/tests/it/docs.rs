@@ -157,6 +157,41 @@ fn the_inbox_guide_says_of_every_preset_what_its_signature_covers() {
     assert_eq!(told.collect::<Vec<_>>(), real);
 }
 
+/// The blocks of a guide in one language.
+fn blocks<'t>(text: &'t str, language: &str) -> Vec<&'t str> {
+    let fence = format!("\n```{language}\n");
+    let parts = text.split(fence.as_str()).skip(1);
+    parts
+        .filter_map(|part| Some(part.split_once("\n```")?.0))
+        .collect()
+}
+
+#[test]
+fn the_inbox_guides_sources_are_sound() {
+    let bench = Bench::bare();
+    let secret = bench.file("stripe", "whsec_test").display().to_string();
+    let head = "[inbox.sources.shop]\npreset = \"stripe\"\nsecrets = [\"whsec_test\"]\n";
+    let guide = guide("inbox.md");
+    let mut sound = 0;
+    for block in blocks(&guide, "toml") {
+        let configurations: Vec<String> = match block {
+            ways if ways.starts_with("hand_off") => {
+                ways.lines().map(|way| format!("{head}{way}\n")).collect()
+            }
+            whole if whole.starts_with("[inbox") => {
+                vec![whole.replace("/run/secrets/stripe", &secret)]
+            }
+            part => vec![format!("{head}{part}\n")],
+        };
+        for configuration in configurations {
+            bench.file("hooklane.toml", &configuration);
+            let sources = bench.json(&["inbox", "sources"]);
+            sound += sources["sources"].as_array().unwrap().len();
+        }
+    }
+    assert_eq!(sound, 5, "sources in the guide");
+}
+
 #[test]
 fn every_exit_code_and_error_code_is_told() {
     let text = guide("cli.md");

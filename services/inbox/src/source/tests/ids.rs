@@ -99,7 +99,10 @@ fn an_id_counts_as_signed_only_where_it_is() {
         (signer::stripe(), ("evt_1", true)),
         (signer::slack(), ("Ev1", true)),
         (signer::linear(), ("d-1", false)),
-        (signer::mailgun(), ("m-1", false)),
+        (
+            signer::mailgun(),
+            ("c4ca4238a0b923820dcc509a6f75849b", false),
+        ),
         (
             signer::standard("standard-webhooks", "webhook"),
             ("msg_1", true),
@@ -113,6 +116,20 @@ fn an_id_counts_as_signed_only_where_it_is() {
         let found = sample.sent.identify(&sample.source, THEN);
         assert_eq!((&*found.id, found.signed), expected, "{}", sample.preset);
     }
+}
+
+#[test]
+fn another_event_in_a_request_of_mailgun_has_the_id_of_the_first() {
+    let sample = signer::mailgun();
+    let body = String::from_utf8(sample.sent.body.clone()).unwrap();
+    let forged = body.replace("m-1", "m-2").replace("opened", "failed");
+    let forged = Sent {
+        body: forged.into_bytes(),
+        ..sample.sent.clone()
+    };
+    assert_ne!(forged.body, sample.sent.body);
+    let of = |sent: &Sent| sent.identify(&sample.source, THEN).id;
+    assert_eq!(of(&forged), of(&sample.sent));
 }
 
 #[test]

@@ -290,7 +290,7 @@ const COMPUTED: &[Vector] = &[
         headers: &[],
         body: br#"{"signature":{"timestamp":"1700000000","token":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa","signature":"c831b43c5b16fe108131ca2a0ee82b53808fd53255a924f124c12c5aa8b5c2a3"},"event-data":{"id":"Ase7i2zsRYeDXztHGENqRA"}}"#,
         at: THEN,
-        id: "Ase7i2zsRYeDXztHGENqRA",
+        id: "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
     },
     Vector {
         name: "Discord",

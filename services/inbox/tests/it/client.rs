@@ -67,6 +67,16 @@ impl Event {
             .body(Body::from(self.body.clone()))
             .unwrap()
     }
+
+    /// The request as it goes over the wire, in its head and its body.
+    pub(crate) fn wire(&self, more: &str) -> (String, String) {
+        let mut head = format!("POST {SHOP} HTTP/1.1\r\n{more}");
+        for (name, value) in self.request().headers() {
+            head.push_str(&format!("{name}: {}\r\n", value.to_str().unwrap()));
+        }
+        head.push_str(&format!("content-length: {}\r\n\r\n", self.body.len()));
+        (head, self.body.clone())
+    }
 }
 
 impl Partner {

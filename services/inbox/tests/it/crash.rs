@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use hooklane_testkit::postgres::Server;
 use hooklane_testkit::wait;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
@@ -126,4 +128,43 @@ async fn what_a_constraint_refuses_is_503_since_no_partner_can_mend_it() {
     partner.send(&event).await;
     bench.until_statuses("evt_1=PROCESSED").await;
     served.running.stop().await;
+}
+
+#[tokio::test]
+async fn a_request_under_way_when_the_inbox_stops_is_answered_and_the_last_of_its_connection() {
+    let bench = Bench::new().await;
+    let served = bench
+        .serve(config("deadline = \"20s\"\nbody_within = \"15s\""))
+        .await;
+    let event = Event::order("evt_1", "order.paid", "o1", bench.clock.now());
+    let (head, body) = event.wire("expect: 100-continue\r\n");
+    let mut stream = TcpStream::connect(served.address).await.unwrap();
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut told = [0; 25];
+    timeout(BUDGET, stream.read_exact(&mut told))
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(told.starts_with(b"HTTP/1.1 100 "), "{told:?}");
+    let address = served.address;
+    let stopping = tokio::spawn(served.running.stop());
+    wait::until("nobody to be let in", BUDGET, async || {
+        TcpStream::connect(address).await.is_err()
+    })
+    .await
+    .unwrap();
+    let (next, _) = event.wire("");
+    let rest = [body, next].concat();
+    stream.write_all(rest.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    timeout(BUDGET, stream.read_to_string(&mut answer))
+        .await
+        .unwrap()
+        .unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{answer}");
+    stopping.await.unwrap();
+    bench
+        .until_sql("SELECT count(*) FROM hooklane.webhook_inbox", "1")
+        .await;
 }

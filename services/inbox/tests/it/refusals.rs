@@ -223,13 +223,8 @@ async fn who_has_sent_all_and_closes_its_side_is_answered_and_who_has_not_is_don
     let bench = Bench::new().await;
     let served = bench.serve(config("")).await;
     let ask = async |event: &Event, cut: usize| {
-        let request = event.request();
-        let mut text = format!("POST {SHOP} HTTP/1.1\r\n");
-        for (name, value) in request.headers() {
-            text.push_str(&format!("{name}: {}\r\n", value.to_str().unwrap()));
-        }
-        let length = event.body.len();
-        text.push_str(&format!("content-length: {length}\r\n\r\n{}", event.body));
+        let (head, body) = event.wire("");
+        let text = head + &body;
         let mut stream = TcpStream::connect(served.address).await.unwrap();
         let sent = &text.as_bytes()[..text.len() - cut];
         stream.write_all(sent).await.unwrap();

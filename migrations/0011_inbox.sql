@@ -55,10 +55,11 @@ CREATE TABLE hooklane.webhook_inbox (
     faults             smallint NOT NULL DEFAULT 0,
     reason             text,
     detail             text,
+    CHECK (status <> 'DEFERRED' OR stage = 'decide'),
     UNIQUE (partner_name, partner_event_id)
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05);
--- What is to be decided, the longest due first.
-CREATE INDEX webhook_inbox_due ON hooklane.webhook_inbox (next_at, id)
+-- What is to be decided, by partner, so that each has its share; the longest due first.
+CREATE INDEX webhook_inbox_due ON hooklane.webhook_inbox (partner_name, next_at, id)
     WHERE status IN ('PENDING', 'DEFERRED') AND stage = 'decide';
 -- What is to be handed off.
 CREATE INDEX webhook_inbox_hand_off ON hooklane.webhook_inbox (hand_off, partner_name, next_at, id)
@@ -181,7 +182,10 @@ CREATE FUNCTION hooklane.inbox_pause(failures integer) RETURNS interval
     AS $$ SELECT (ARRAY['1 minute', '5 minutes', '15 minutes'])[failures]::interval $$;
 
 -- Whether it is an event's turn among those of its entity: nobody is at another one, and none before
--- it is due or has never been tried.
+-- it is due or has never been tried. Here and below, where rows are looked for by id or entity, the
+-- status is PENDING or DEFERRED: of the two the stage hand_off knows only PENDING, but said like that the
+-- index of what is to be handed off does not serve, which the planner takes to be small where it was
+-- when statistics were gathered.
 CREATE FUNCTION hooklane.inbox_is_next(event hooklane.webhook_inbox, at timestamptz) RETURNS boolean
     LANGUAGE sql STABLE
     SET search_path = pg_catalog, hooklane, pg_temp
@@ -189,7 +193,7 @@ CREATE FUNCTION hooklane.inbox_is_next(event hooklane.webhook_inbox, at timestam
         SELECT event.entity_key IS NULL OR NOT EXISTS (
             SELECT FROM webhook_inbox o
              WHERE o.partner_name = event.partner_name AND o.entity_type = event.entity_type
-               AND o.entity_key = event.entity_key AND o.status = 'PENDING'
+               AND o.entity_key = event.entity_key AND o.status IN ('PENDING', 'DEFERRED')
                AND o.stage = 'hand_off' AND o.id <> event.id
                AND (o.leased_until > at
                     OR o.sequence < event.sequence AND (NOT o.yields OR o.next_at <= at)))
@@ -256,7 +260,7 @@ BEGIN
            AND (w.entity_key IS NULL OR NOT EXISTS (
                SELECT FROM webhook_inbox o
                 WHERE o.partner_name = w.partner_name AND o.entity_type = w.entity_type
-                  AND o.entity_key = w.entity_key AND o.status = 'PENDING'
+                  AND o.entity_key = w.entity_key AND o.status IN ('PENDING', 'DEFERRED')
                   AND o.stage = 'hand_off' AND o.id <> w.id
                   AND (o.leased_until > $3
                        OR o.sequence < w.sequence AND (NOT o.yields OR o.next_at <= $3))))
@@ -266,7 +270,7 @@ BEGIN
         -- Whoever had its entity may have changed it since, which a statement begun now sees.
         IF (SELECT inbox_try_entity(w) FROM webhook_inbox w WHERE w.id = candidate) THEN
             PERFORM FROM webhook_inbox w
-              WHERE w.id = candidate AND w.hand_off = 'sql' AND w.status = 'PENDING'
+              WHERE w.id = candidate AND w.hand_off = 'sql' AND w.status IN ('PENDING', 'DEFERRED')
                 AND w.stage = 'hand_off' AND w.next_at <= $3 AND inbox_is_next(w, $3)
                 FOR UPDATE SKIP LOCKED;
             IF FOUND THEN
@@ -291,7 +295,8 @@ CREATE FUNCTION hooklane.inbox_done(event uuid, at timestamptz DEFAULT clock_tim
 BEGIN
     UPDATE webhook_inbox w
        SET status = 'PROCESSED', processed_at = $2, reason = NULL, detail = NULL
-     WHERE w.id = $1 AND w.status = 'PENDING' AND w.stage = 'hand_off' AND w.hand_off = 'sql';
+     WHERE w.id = $1 AND w.status IN ('PENDING', 'DEFERRED') AND w.stage = 'hand_off'
+       AND w.hand_off = 'sql';
     IF NOT FOUND THEN
         RAISE EXCEPTION 'the event % does not wait to be handled', event
             USING ERRCODE = 'no_data_found',
@@ -310,7 +315,8 @@ DECLARE
     status text;
 BEGIN
     PERFORM FROM webhook_inbox w
-      WHERE w.id = $1 AND w.status = 'PENDING' AND w.stage = 'hand_off' AND w.hand_off = 'sql'
+      WHERE w.id = $1 AND w.status IN ('PENDING', 'DEFERRED') AND w.stage = 'hand_off'
+        AND w.hand_off = 'sql'
         FOR UPDATE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'the event % does not wait to be handled', event

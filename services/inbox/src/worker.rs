@@ -17,6 +17,7 @@ use crate::stats::Count;
 pub(crate) async fn run(parts: Parts, term: CancellationToken) {
     let limits = parts.config.worker.limits();
     let mut pace = Pace::new();
+    let mut unknown = 0;
     loop {
         let now = parts.clock.now();
         let stepping = parts.store.inbox_step(now, &limits, &parts.sources);
@@ -29,6 +30,14 @@ pub(crate) async fn run(parts: Parts, term: CancellationToken) {
             Ok(stepped) => {
                 pace.good();
                 note(&parts, &stepped);
+                // Not at every step: they may stay as they are for long.
+                if stepped.unknown > unknown {
+                    warn!(
+                        sources = stepped.unknown,
+                        "events wait of sources that are not configured here"
+                    );
+                }
+                unknown = stepped.unknown;
                 if stepped.more() {
                     // Another worker may share the work.
                     parts.bells.arrived.notify_one();
@@ -58,7 +67,7 @@ fn note(parts: &Parts, stepped: &Stepped) {
         split,
         items: _,
         panicked,
-        unknown,
+        unknown: _,
         woken: _,
         handed,
     } = stepped;
@@ -77,12 +86,6 @@ fn note(parts: &Parts, stepped: &Stepped) {
         error!(
             events = panicked,
             "reading events panicked; they are tried again"
-        );
-    }
-    if *unknown > 0 {
-        warn!(
-            events = unknown,
-            "events are of sources that are not configured here"
         );
     }
     alarm(parts, quarantined);

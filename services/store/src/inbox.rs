@@ -18,8 +18,9 @@
 //!    the fourth ends in quarantine.
 //!
 //! Locks are taken in one order: events (skipping those that somebody is at), then entities by name.
-//! Whoever moves an entity wakes what waits for it, and may skip what is locked: its holder waits for
-//! the entity, and will see it moved.
+//! Whoever moves an entity wakes what waits for it, and skips what is locked until it has committed: its
+//! holder may wait for the entity, and then sees it moved; or it came too late for an event that somebody
+//! else had just deferred, and lets go of it as it is.
 
 mod align;
 mod claim;

@@ -1,6 +1,6 @@
 //! What a step takes: events that are due, their bodies, and the entities that they may move.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
@@ -8,6 +8,7 @@ use hooklane_proto::token::Partner;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+use super::reader::Reader;
 use super::step::StepLimits;
 use super::{Headers, Stage, Status, partner, word};
 use crate::Error;
@@ -127,27 +128,46 @@ impl Row {
     }
 }
 
-/// Locks what is due, passing over what somebody else is at; of `only` these events where given. The
-/// second part is whether some of it was left because of its size.
+/// What a step takes.
+#[derive(Debug, Default)]
+pub(super) struct Due {
+    /// Events, locked.
+    pub(super) taken: Vec<Taken>,
+    /// Whether more of it may be due.
+    pub(super) cut: bool,
+    /// Partners with events that are due and that nobody here knows.
+    pub(super) unknown: u32,
+}
+
+/// Locks what is due of the partners that `reader` knows, passing over what somebody else is at. Each of
+/// them has the same share of a step: one with a million events does not keep the others waiting, and
+/// those of a source that is configured elsewhere, or no more, are not even looked at.
 pub(super) async fn due(
     conn: &mut PgConnection,
     now: DateTime<Utc>,
     limits: &StepLimits,
-    only: Option<&[Uuid]>,
-) -> Result<(Vec<Taken>, bool), Error> {
+    reader: &impl Reader,
+) -> Result<Due, Error> {
+    let (mut partners, unknown) = waiting(conn, now, reader).await?;
+    let events = limits.events.max(1) as usize;
+    // Of more than there is room for, those that have waited for the longest.
+    partners.truncate(events);
+    let share = events / partners.len().max(1);
     // From the rows as they are locked, not as the statement saw them when it began.
     let rows = sqlx::query_as!(
         Row,
         r#"WITH due AS MATERIALIZED (
-               SELECT * FROM hooklane.webhook_inbox
-                WHERE status IN ('PENDING', 'DEFERRED') AND stage = 'decide' AND next_at <= $1
-                  AND ($3::uuid[] IS NULL OR id = ANY($3))
-                ORDER BY next_at, id LIMIT $2 FOR UPDATE SKIP LOCKED
+               SELECT w.* FROM unnest($2::text[]) AS p (name)
+                CROSS JOIN LATERAL (
+                      SELECT * FROM hooklane.webhook_inbox
+                       WHERE partner_name = p.name AND status IN ('PENDING', 'DEFERRED')
+                         AND stage = 'decide' AND next_at <= $1
+                       ORDER BY next_at, id LIMIT $3 FOR UPDATE SKIP LOCKED) AS w
            ), again AS MATERIALIZED (
                SELECT * FROM hooklane.webhook_inbox
                 WHERE status = 'PENDING' AND stage = 'hand_off' AND hand_off = 'stream'
-                  AND next_at <= $1 AND ($3::uuid[] IS NULL OR id = ANY($3))
-                LIMIT $2 FOR UPDATE SKIP LOCKED
+                  AND next_at <= $1
+                LIMIT $4 FOR UPDATE SKIP LOCKED
            ), both_of AS (
                SELECT * FROM due UNION ALL SELECT * FROM again
            )
@@ -161,14 +181,20 @@ pub(super) async fn due(
              FROM both_of
             ORDER BY next_at, id"#,
         now,
-        i64::from(limits.events.max(1)),
-        only,
+        &partners,
+        number(share),
+        number(events),
     )
     .fetch_all(conn)
     .await
     .map_err(Error::doing("taking due inbox events"))?;
     let taken: Result<Vec<Taken>, Error> = rows.into_iter().map(Row::taken).collect();
     let mut taken = taken?;
+    let mut shares: BTreeMap<(&str, Stage), usize> = BTreeMap::new();
+    for one in &taken {
+        *shares.entry((one.partner.as_str(), one.stage)).or_default() += 1;
+    }
+    let full = taken.len() >= events || shares.values().any(|count| *count >= share);
     let mut left = limits.bytes as usize;
     let fits = taken
         .iter()
@@ -178,9 +204,112 @@ pub(super) async fn due(
             fits
         })
         .count();
-    let cut = fits < taken.len();
+    let cut = full || fits < taken.len();
     taken.truncate(fits);
-    Ok((taken, cut))
+    Ok(Due {
+        taken,
+        cut,
+        unknown,
+    })
+}
+
+/// The partners that `reader` knows and that have something due, the longest due first; and how many
+/// others there are.
+async fn waiting(
+    conn: &mut PgConnection,
+    now: DateTime<Utc>,
+    reader: &impl Reader,
+) -> Result<(Vec<String>, u32), Error> {
+    // From one partner to the next in the index, however many events each has.
+    let names = sqlx::query_scalar!(
+        r#"WITH RECURSIVE open (name) AS (
+               (SELECT partner_name FROM hooklane.webhook_inbox
+                 WHERE status IN ('PENDING', 'DEFERRED') AND stage = 'decide'
+                 ORDER BY partner_name LIMIT 1)
+                UNION ALL
+               SELECT (SELECT w.partner_name FROM hooklane.webhook_inbox w
+                        WHERE w.status IN ('PENDING', 'DEFERRED') AND w.stage = 'decide'
+                          AND w.partner_name > open.name
+                        ORDER BY w.partner_name LIMIT 1)
+                 FROM open WHERE open.name IS NOT NULL
+           )
+           SELECT open.name AS "name!"
+             FROM open
+            CROSS JOIN LATERAL (
+                  SELECT next_at FROM hooklane.webhook_inbox
+                   WHERE partner_name = open.name AND status IN ('PENDING', 'DEFERRED')
+                     AND stage = 'decide'
+                   ORDER BY next_at, id LIMIT 1) AS first
+            WHERE first.next_at <= $1
+            ORDER BY first.next_at"#,
+        now,
+    )
+    .fetch_all(conn)
+    .await
+    .map_err(Error::doing("looking for partners with due inbox events"))?;
+    let found = names.len();
+    let mut known = Vec::with_capacity(found);
+    for name in names {
+        if reader.mode(&partner(&name)?).is_some() {
+            known.push(name);
+        }
+    }
+    let unknown = u32::try_from(found - known.len()).unwrap_or(u32::MAX);
+    Ok((known, unknown))
+}
+
+/// Locks one event, if it is due and nobody is at it.
+pub(super) async fn due_one(
+    conn: &mut PgConnection,
+    now: DateTime<Utc>,
+    id: Uuid,
+) -> Result<Option<Taken>, Error> {
+    sqlx::query_as!(
+        Row,
+        "SELECT id, partner_name, partner_event_id, received_at, status, stage, event_type,
+                entity_type, entity_key, order_value, sequence, parent, deadline_at, deferrals,
+                handed_out, faults, integrity, key_label, signature_verified, body_bytes
+           FROM hooklane.webhook_inbox
+          WHERE id = $1 AND next_at <= $2
+            AND (stage = 'decide' AND status IN ('PENDING', 'DEFERRED')
+                 OR stage = 'hand_off' AND status = 'PENDING' AND hand_off = 'stream')
+            FOR UPDATE SKIP LOCKED",
+        id,
+        now,
+    )
+    .fetch_optional(conn)
+    .await
+    .map_err(Error::doing("taking a due inbox event"))?
+    .map(Row::taken)
+    .transpose()
+}
+
+fn number(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// Which of these bodies are there.
+pub(super) async fn present(
+    conn: &mut PgConnection,
+    of: impl Iterator<Item = BodyPlace>,
+) -> Result<HashSet<Uuid>, Error> {
+    let (received, ids): (Vec<DateTime<Utc>>, Vec<Uuid>) = of.map(|(at, id, _)| (at, id)).unzip();
+    if ids.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let found = sqlx::query_scalar!(
+        r#"SELECT t.id AS "id!"
+             FROM unnest($1::timestamptz[], $2::uuid[]) AS t (received_at, id)
+            CROSS JOIN LATERAL (
+                  SELECT FROM hooklane.inbox_bodies
+                   WHERE received_at = t.received_at AND id = t.id OFFSET 0) AS b"#,
+        &received,
+        &ids,
+    )
+    .fetch_all(conn)
+    .await
+    .map_err(Error::doing("looking for inbox bodies"))?;
+    Ok(found.into_iter().collect())
 }
 
 /// One event as it is, without locking it.

@@ -3,6 +3,10 @@
 //! Events of one entity go one at a time, in the order in which they took effect; one that failed or
 //! was put off does not hold up those behind it. Whoever takes an event has it for a while; without an
 //! answer it is handed out again, and the answer to an earlier hand-out is ignored.
+//!
+//! Where rows are looked for by id or entity, `status IN ('PENDING', 'DEFERRED')` stands for `PENDING`,
+//! which is all that the stage `hand_off` knows of the two: it keeps the planner from the index of what
+//! is to be handed off, which it takes to be small where it was when statistics were gathered.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -163,20 +167,27 @@ impl Store {
     ) -> Result<Vec<HandOff>, Error> {
         let doing = "taking inbox events for their handlers";
         let names: Vec<&str> = partners.iter().map(Partner::as_str).collect();
-        let mut tx = self.pool().begin().await.map_err(Error::doing(doing))?;
-        // `inbox_is_next`, in line: an entity may have many that wait for their turn.
+        let mut tx = self.begin_probing().await?;
+        // `inbox_is_next`, in line: an entity may have many that wait for their turn. In the order of
+        // the index, partner by partner, so that a long backlog is not read to its end.
         let candidates = sqlx::query!(
-            "SELECT w.id, w.body_bytes FROM hooklane.webhook_inbox w
-              WHERE w.hand_off = 'request' AND w.partner_name = ANY($1) AND w.status = 'PENDING'
-                AND w.stage = 'hand_off' AND w.next_at <= $2
-                AND (w.entity_key IS NULL OR NOT EXISTS (
-                    SELECT FROM hooklane.webhook_inbox o
-                     WHERE o.partner_name = w.partner_name AND o.entity_type = w.entity_type
-                       AND o.entity_key = w.entity_key AND o.status = 'PENDING'
-                       AND o.stage = 'hand_off' AND o.id <> w.id
-                       AND (o.leased_until > $2
-                            OR o.sequence < w.sequence AND (NOT o.yields OR o.next_at <= $2))))
-              ORDER BY w.next_at, w.id LIMIT $3",
+            r#"SELECT c.id AS "id!", c.body_bytes AS "body_bytes!"
+                 FROM unnest($1::text[]) AS p (name)
+                CROSS JOIN LATERAL (
+                      SELECT w.id, w.body_bytes, w.next_at FROM hooklane.webhook_inbox w
+                       WHERE w.hand_off = 'request' AND w.partner_name = p.name
+                         AND w.status = 'PENDING' AND w.stage = 'hand_off' AND w.next_at <= $2
+                         AND (w.entity_key IS NULL OR NOT EXISTS (
+                             SELECT FROM hooklane.webhook_inbox o
+                              WHERE o.partner_name = w.partner_name
+                                AND o.entity_type = w.entity_type AND o.entity_key = w.entity_key
+                                AND o.status IN ('PENDING', 'DEFERRED') AND o.stage = 'hand_off'
+                                AND o.id <> w.id
+                                AND (o.leased_until > $2
+                                     OR o.sequence < w.sequence
+                                        AND (NOT o.yields OR o.next_at <= $2))))
+                       ORDER BY w.next_at, w.id LIMIT $3) AS c
+                ORDER BY c.next_at, c.id LIMIT $3"#,
             &names as &[&str],
             now,
             i64::from(limit.clamp(1, 1000)),
@@ -211,8 +222,9 @@ impl Store {
             Row,
             r#"WITH locked AS (
                    SELECT w.id FROM hooklane.webhook_inbox w
-                    WHERE w.id = ANY($1) AND w.hand_off = 'request' AND w.status = 'PENDING'
-                      AND w.stage = 'hand_off' AND w.next_at <= $2 AND hooklane.inbox_is_next(w, $2)
+                    WHERE w.id = ANY($1) AND w.hand_off = 'request'
+                      AND w.status IN ('PENDING', 'DEFERRED') AND w.stage = 'hand_off'
+                      AND w.next_at <= $2 AND hooklane.inbox_is_next(w, $2)
                       FOR UPDATE SKIP LOCKED
                )
                UPDATE hooklane.webhook_inbox w
@@ -263,7 +275,8 @@ impl Store {
         let current = sqlx::query_scalar!(
             "SELECT w.id FROM unnest($1::uuid[], $2::int4[]) AS a (id, attempt)
                JOIN hooklane.webhook_inbox w ON w.id = a.id
-              WHERE w.status = 'PENDING' AND w.stage = 'hand_off' AND w.handed_out = a.attempt
+              WHERE w.status IN ('PENDING', 'DEFERRED') AND w.stage = 'hand_off'
+                AND w.handed_out = a.attempt
               ORDER BY w.id FOR UPDATE OF w",
             &ids,
             &attempts,
@@ -341,8 +354,9 @@ async fn wake(conn: &mut PgConnection, now: DateTime<Utc>, done: &[Uuid]) -> Res
               CROSS JOIN LATERAL (
                     SELECT id FROM hooklane.webhook_inbox
                      WHERE partner_name = d.partner_name AND entity_type = d.entity_type
-                       AND entity_key = d.entity_key AND status = 'PENDING'
+                       AND entity_key = d.entity_key AND status IN ('PENDING', 'DEFERRED')
                        AND stage = 'hand_off' AND deferrals > 0 AND leased_until IS NULL
+                       AND next_at > $2
                        FOR UPDATE SKIP LOCKED) AS w
               WHERE d.id = ANY($1)
          )

@@ -10,7 +10,7 @@ use hooklane_proto::token::Partner;
 
 use super::claim::{Body, Taken};
 use super::decide::Known;
-use super::{Headers, Mode, Reason, Stage};
+use super::{Headers, Mode, Reason};
 
 /// What a reader is told of an event.
 #[derive(Debug, Clone)]
@@ -45,7 +45,7 @@ pub trait Reader: Send + Sync {
     fn machine(&self, partner: &Partner, entity_type: &str) -> Option<&Machine>;
 
     /// Which way a source hands its events off; `None`: this process does not know the source, and its
-    /// events are left alone for a minute.
+    /// events are left alone.
     fn mode(&self, partner: &Partner) -> Option<Mode>;
 }
 
@@ -96,13 +96,9 @@ pub struct Item {
     pub body: Bytes,
 }
 
-/// What is known of an event by now.
+/// What is known of an event that is to be decided.
 pub(super) fn know(reader: &impl Reader, taken: &Taken, body: Option<Body>) -> Known {
-    let mode = reader.mode(&taken.partner);
-    if taken.stage == Stage::HandOff {
-        return Known::Again;
-    }
-    if mode.is_none() {
+    if reader.mode(&taken.partner).is_none() {
         return Known::Unknown;
     }
     let Some(Body {

@@ -11,7 +11,7 @@ use hooklane_proto::token::Partner;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::claim::{EntityKey, Taken, bodies, due, lock_entities};
+use super::claim::{Due, EntityKey, Taken, bodies, due, due_one, lock_entities, present};
 use super::decide::{Known, MAX_FAULTS, back_off, decide, entity_of, waited_for};
 use super::reader::{Reader, know};
 use super::{Reason, Stage, write};
@@ -54,7 +54,7 @@ pub struct Stepped {
     pub items: u32,
     /// Those whose reading panicked.
     pub panicked: u32,
-    /// Those whose source this process does not know.
+    /// Sources that this process does not know and that have events due, which are left to others.
     pub unknown: u32,
     /// Events that waited for what took effect, and are due now.
     pub woken: u32,
@@ -112,7 +112,7 @@ impl Store {
             ..Stepped::default()
         };
         for id in failed.taken {
-            match self.step_over(now, limits, Some(&[id]), reader).await {
+            match self.step_over(now, limits, Some(id), reader).await {
                 Ok(stepped) => all.add(stepped),
                 Err(failed) if failed.error.is_data_fault() => {
                     let error = failed.error;
@@ -131,15 +131,28 @@ impl Store {
         &self,
         now: DateTime<Utc>,
         limits: &StepLimits,
-        only: Option<&[Uuid]>,
+        only: Option<Uuid>,
         reader: &impl Reader,
     ) -> Result<Stepped, Failed> {
         let mut tx = self.begin_probing().await?;
-        let (taken, cut) = due(&mut tx, now, limits, only).await?;
+        let found = match only {
+            None => due(&mut tx, now, limits, reader).await?,
+            Some(id) => Due {
+                taken: due_one(&mut tx, now, id).await?.into_iter().collect(),
+                ..Due::default()
+            },
+        };
+        let Due {
+            taken,
+            cut,
+            unknown,
+        } = found;
         if taken.is_empty() {
-            return Ok(Stepped::default());
+            return Ok(Stepped {
+                unknown,
+                ..Stepped::default()
+            });
         }
-        let full = taken.len() >= limits.events as usize;
         let done = work(&mut tx, now, &taken, reader).await;
         let done = match done {
             Ok(stepped) => tx
@@ -154,14 +167,39 @@ impl Store {
             }
         };
         match done {
-            Ok(stepped) => Ok(Stepped {
-                cut: cut || full,
+            Ok((stepped, locked)) => Ok(Stepped {
+                cut,
+                unknown: unknown + stepped.unknown,
+                woken: stepped.woken + self.wake_locked(now, &locked).await,
                 ..stepped
             }),
             Err(error) => Err(Failed {
                 error,
                 taken: taken.iter().map(|one| one.id).collect(),
             }),
+        }
+    }
+
+    /// Wakes what somebody had locked when its entity was moved; answers how many.
+    async fn wake_locked(&self, now: DateTime<Utc>, keys: &[EntityKey]) -> u32 {
+        if keys.is_empty() {
+            return 0;
+        }
+        let waking = async {
+            let mut tx = self.begin_probing().await?;
+            let woken = write::wake_after(&mut tx, now, keys).await?;
+            tx.commit()
+                .await
+                .map_err(Error::doing("waking deferred inbox events"))?;
+            Ok::<u32, Error>(woken)
+        };
+        match waking.await {
+            Ok(woken) => woken,
+            Err(error) => {
+                // The step itself is done.
+                tracing::warn!(%error, "deferred inbox events wait until they are due anyhow");
+                0
+            }
         }
     }
 
@@ -246,18 +284,26 @@ impl Stepped {
     }
 }
 
-/// Everything between the claim and the commit.
+/// Everything between the claim and the commit. The second part is the entities of which something is to
+/// be woken after it.
 async fn work(
     conn: &mut PgConnection,
     now: DateTime<Utc>,
     taken: &[Taken],
     reader: &impl Reader,
-) -> Result<Stepped, Error> {
+) -> Result<(Stepped, Vec<EntityKey>), Error> {
     let undecided = taken.iter().filter(|one| one.stage == Stage::Decide);
     let mut bodies = bodies(conn, undecided.map(Taken::body_place)).await?;
+    // Failures may be told long after an event was published, when its body is gone.
+    let again = taken.iter().filter(|one| one.stage == Stage::HandOff);
+    let there = present(conn, again.map(Taken::body_place)).await?;
     let known: Vec<Known> = taken
         .iter()
-        .map(|one| know(reader, one, bodies.remove(&one.id)))
+        .map(|one| match one.stage {
+            Stage::Decide => know(reader, one, bodies.remove(&one.id)),
+            Stage::HandOff if there.contains(&one.id) => Known::Again,
+            Stage::HandOff => Known::Bodiless,
+        })
         .collect();
     let keys: BTreeSet<EntityKey> = taken
         .iter()

@@ -15,14 +15,15 @@ use super::step::Stepped;
 use super::{Mode, Reason, event_type, sha256};
 use crate::Error;
 
-/// Writes a plan; `before` is where the entities stood.
+/// Writes a plan; `before` is where the entities stood. The second part is the entities of which
+/// something is to be woken after the commit.
 pub(super) async fn all(
     conn: &mut PgConnection,
     now: DateTime<Utc>,
     taken: &[Taken],
     before: &BTreeMap<EntityKey, Standing>,
     plan: Plan,
-) -> Result<Stepped, Error> {
+) -> Result<(Stepped, Vec<EntityKey>), Error> {
     let Plan {
         after,
         mut trail,
@@ -50,13 +51,17 @@ pub(super) async fn all(
     entities(conn, now, &changed).await?;
     note(conn, now, &trail).await?;
     publish(conn, &published).await?;
-    let waited_for: Vec<EntityKey> = moved
+    let mut waited_for: Vec<EntityKey> = moved
         .into_iter()
         .filter(|key| standings.get(key).is_some_and(|one| one.deferred > 0))
         .collect();
     let ids: Vec<Uuid> = taken.iter().map(|one| one.id).collect();
-    counts.woken = wake(conn, now, &waited_for, &ids).await?;
-    Ok(counts)
+    let (woken, locked) = wake(conn, now, &waited_for, &ids).await?;
+    counts.woken = woken;
+    if !locked {
+        waited_for.clear();
+    }
+    Ok((counts, waited_for))
 }
 
 async fn events(conn: &mut PgConnection, now: DateTime<Utc>, after: &[After]) -> Result<(), Error> {
@@ -250,33 +255,81 @@ async fn publish(conn: &mut PgConnection, published: &[Published]) -> Result<(),
     Ok(())
 }
 
-/// Makes what waits for these entities due, but for `looked_at`; answers how many. What somebody else
-/// has locked is left out: whoever has it waits for the entity, and will see it moved.
+/// Makes what waits for these entities due, but for `looked_at` and what is due already, or each of many
+/// events would write all those behind it anew; answers how many. The second part is whether somebody has
+/// locked some of it: waiting for whoever does, and holds it until it has these entities, would never
+/// end. It may have seen that the event was not due any more, and won't look at it: [`wake_after`].
 async fn wake(
     conn: &mut PgConnection,
     now: DateTime<Utc>,
     keys: &[EntityKey],
     looked_at: &[Uuid],
-) -> Result<u32, Error> {
+) -> Result<(u32, bool), Error> {
     if keys.is_empty() {
-        return Ok(0);
+        return Ok((0, false));
     }
     let columns = columns(keys);
-    let woken = sqlx::query!(
-        "WITH waiting AS (
-             SELECT w.id
-               FROM unnest($1::text[], $2::text[], $3::text[]) AS k (partner, type, key)
-              CROSS JOIN LATERAL (
-                    SELECT id FROM hooklane.webhook_inbox
-                     WHERE partner_name = k.partner AND entity_type = k.type AND entity_key = k.key
-                       AND status = 'DEFERRED' AND id <> ALL($4)
-                       FOR UPDATE SKIP LOCKED) AS w
-         )
-         UPDATE hooklane.webhook_inbox w SET next_at = $5 FROM waiting WHERE w.id = waiting.id",
+    let counts = sqlx::query!(
+        r#"WITH waiting AS MATERIALIZED (
+               SELECT w.id
+                 FROM unnest($1::text[], $2::text[], $3::text[]) AS k (partner, type, key)
+                CROSS JOIN LATERAL (
+                      SELECT id FROM hooklane.webhook_inbox
+                       WHERE partner_name = k.partner AND entity_type = k.type
+                         AND entity_key = k.key AND status = 'DEFERRED' AND next_at > $5
+                         AND id <> ALL($4)) AS w
+           ), free AS MATERIALIZED (
+               SELECT w.id FROM waiting
+                CROSS JOIN LATERAL (
+                      SELECT id FROM hooklane.webhook_inbox
+                       WHERE id = waiting.id AND status = 'DEFERRED' FOR UPDATE SKIP LOCKED) AS w
+           ), woken AS (
+               UPDATE hooklane.webhook_inbox w SET next_at = $5 FROM free WHERE w.id = free.id
+               RETURNING w.id
+           )
+           SELECT (SELECT count(*) FROM waiting) AS "waiting!",
+                  (SELECT count(*) FROM woken) AS "woken!""#,
         &columns.0 as &[&str],
         &columns.1 as &[&str],
         &columns.2 as &[&str],
         looked_at,
+        now,
+    )
+    .fetch_one(conn)
+    .await
+    .map_err(Error::doing("waking deferred inbox events"))?;
+    let woken = u32::try_from(counts.woken).unwrap_or(u32::MAX);
+    Ok((woken, counts.woken < counts.waiting))
+}
+
+/// Makes what still waits for these entities due, once whoever has locked it is through; answers how
+/// many. For after the commit, when nobody waits for this one.
+pub(super) async fn wake_after(
+    conn: &mut PgConnection,
+    now: DateTime<Utc>,
+    keys: &[EntityKey],
+) -> Result<u32, Error> {
+    let columns = columns(keys);
+    let woken = sqlx::query!(
+        "WITH waiting AS MATERIALIZED (
+             SELECT w.id
+               FROM unnest($1::text[], $2::text[], $3::text[]) AS k (partner, type, key)
+              CROSS JOIN LATERAL (
+                    SELECT id FROM hooklane.webhook_inbox
+                     WHERE partner_name = k.partner AND entity_type = k.type
+                       AND entity_key = k.key AND status = 'DEFERRED' AND next_at > $4) AS w
+              ORDER BY w.id
+         ), locked AS MATERIALIZED (
+             SELECT w.id FROM waiting
+              CROSS JOIN LATERAL (
+                    SELECT id FROM hooklane.webhook_inbox
+                     WHERE id = waiting.id AND status = 'DEFERRED' AND next_at > $4
+                       FOR UPDATE) AS w
+         )
+         UPDATE hooklane.webhook_inbox w SET next_at = $4 FROM locked WHERE w.id = locked.id",
+        &columns.0 as &[&str],
+        &columns.1 as &[&str],
+        &columns.2 as &[&str],
         now,
     )
     .execute(conn)

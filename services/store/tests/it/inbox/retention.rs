@@ -78,3 +78,30 @@ async fn a_day_with_something_to_publish_stays() {
         Drop::Dropped
     );
 }
+
+#[tokio::test]
+async fn a_failure_of_an_event_whose_body_is_gone_needs_a_person_and_holds_up_nobody() {
+    let ledger = Ledger::new().await;
+    let reader = Shop::new(Mode::Stream);
+    ledger.received(0, order("1", "order.created", "A")).await;
+    ledger.settled(0, &reader).await;
+    let position = ledger.published().await[0].0;
+    ledger.store.inbox_published(&[position]).await.unwrap();
+    let day = noon().date_naive();
+    ledger.store.drop_day(day, TIMEOUT).await.unwrap();
+    let failed = [(ledger.id_of("1").await, 1, "gave it up".to_owned())];
+    let failures = ledger.store.inbox_failed(at(0), &failed).await.unwrap();
+    assert_eq!(failures.again, 1);
+    assert_eq!(ledger.stepped(60, &reader).await.handed, 0);
+    assert_eq!(ledger.inbox().await, "1:QUARANTINED:1");
+    assert_eq!(
+        ledger.why("1").await,
+        "unparseable: its body is past the retention"
+    );
+    assert_eq!(
+        ledger
+            .sql("SELECT count(*) FROM hooklane.inbox_handoffs")
+            .await,
+        "0"
+    );
+}

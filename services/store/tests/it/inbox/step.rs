@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use hooklane_proto::id::InboxId;
 use hooklane_proto::token::Partner;
-use hooklane_store::inbox::{Filter, Mode, Reason, Status, StepLimits};
+use hooklane_store::inbox::{Filter, Incoming, Mode, Reason, Status, StepLimits};
 
 use super::{Shop, incoming, order, shop};
 use crate::ledger::{Ledger, at};
@@ -474,14 +475,119 @@ async fn events_of_a_source_that_is_not_configured_here_are_left_alone() {
     ledger.received(0, order("1", "order.created", "A")).await;
     let stepped = ledger.stepped(0, &reader).await;
     assert_eq!(
-        (stepped.claimed, stepped.unknown, stepped.applied),
-        (1, 1, 0)
+        (stepped.claimed, stepped.unknown, stepped.more()),
+        (0, 1, false)
     );
-    assert_eq!(ledger.stepped(59, &reader).await.claimed, 0);
     reader.modes.lock().unwrap().insert(shop(), Mode::Stream);
-    assert_eq!(ledger.stepped(60, &reader).await.applied, 1);
+    let stepped = ledger.stepped(0, &reader).await;
+    assert_eq!((stepped.unknown, stepped.applied), (0, 1));
     let counts = ledger.store.inbox_counts().await.unwrap();
     assert_eq!((counts.by_status.len(), counts.publications), (0, 1));
+}
+
+#[tokio::test]
+async fn a_partner_with_many_events_does_not_keep_the_others_waiting() {
+    let ledger = Ledger::new().await;
+    let reader = Shop::without_machine(Mode::Stream);
+    let (bank, gone) = (Partner::new("bank").unwrap(), Partner::new("gone").unwrap());
+    reader
+        .modes
+        .lock()
+        .unwrap()
+        .insert(bank.clone(), Mode::Stream);
+    let mut items = Vec::new();
+    for n in 0..40 {
+        let event = order(&n.to_string(), "a", "A");
+        items.push(event.clone());
+        items.push(Incoming {
+            id: InboxId::generate(),
+            partner: gone.clone(),
+            ..event
+        });
+    }
+    ledger.store.inbox_receive(at(0), &items).await.unwrap();
+    let late = Incoming {
+        partner: bank,
+        ..order("late", "a", "A")
+    };
+    ledger.received(5, late).await;
+    let limits = StepLimits {
+        events: 10,
+        ..StepLimits::default()
+    };
+    let step = async || {
+        let stepped = ledger.store.inbox_step(at(5), &limits, &reader).await;
+        stepped.unwrap()
+    };
+    let first = step().await;
+    assert_eq!((first.applied, first.unknown, first.more()), (6, 1, true));
+    let done = "SELECT status FROM hooklane.webhook_inbox WHERE partner_event_id = 'late'";
+    assert_eq!(ledger.sql(done).await, "PROCESSED");
+    assert_eq!(step().await.applied, 10);
+    while step().await.more() {}
+    assert_eq!(ledger.published().await.len(), 41);
+}
+
+#[tokio::test]
+async fn what_somebody_has_locked_and_lets_go_of_is_woken_all_the_same() {
+    let ledger = Ledger::new().await;
+    let shop = Shop::new(Mode::Stream);
+    ledger.received(0, order("1", "order.paid", "A")).await;
+    ledger.stepped(0, &shop).await;
+    // Like a worker that saw it due and, once it has the lock, not any more.
+    let mut worker = ledger.connect().await;
+    let lock = "BEGIN; SELECT FROM hooklane.webhook_inbox WHERE status = 'DEFERRED' FOR UPDATE";
+    sqlx::raw_sql(lock).execute(&mut worker).await.unwrap();
+    ledger.received(0, order("2", "order.created", "A")).await;
+    let lets_go = async {
+        let mut tries = 0;
+        while ledger.state("A").await != "created:1:1" {
+            tries += 1;
+            assert!(tries < 2000, "the entity is not moved");
+        }
+        sqlx::raw_sql("COMMIT").execute(&mut worker).await.unwrap();
+    };
+    let (stepped, ()) = futures::future::join(ledger.stepped(0, &shop), lets_go).await;
+    assert_eq!((stepped.applied, stepped.woken), (1, 1));
+    assert_eq!(ledger.stepped(0, &shop).await.applied, 1);
+    assert_eq!(ledger.state("A").await, "paid:2:0");
+}
+
+#[tokio::test]
+async fn what_waits_and_is_due_already_is_not_written_anew() {
+    let ledger = Ledger::new().await;
+    let shop = Shop::new(Mode::Stream);
+    for n in ["closed", "delivered", "shipped"] {
+        ledger
+            .received(0, order(n, &format!("order.{n}"), "A"))
+            .await;
+    }
+    ledger.stepped(0, &shop).await;
+    let one = StepLimits {
+        events: 1,
+        ..StepLimits::default()
+    };
+    let step = async || {
+        let stepped = ledger.store.inbox_step(at(1), &one, &shop).await;
+        stepped.unwrap()
+    };
+    // All of them are due again, and others of the entity before them.
+    let before = "SELECT sum(xmin::text::bigint) FROM hooklane.webhook_inbox
+                   WHERE status = 'DEFERRED'";
+    let unmoved = ledger.sql(before).await;
+    for name in ["created", "paid"] {
+        ledger
+            .received(0, order(name, &format!("order.{name}"), "A"))
+            .await;
+        let stepped = step().await;
+        assert_eq!(
+            (stepped.applied, stepped.woken, stepped.more()),
+            (1, 0, true)
+        );
+    }
+    assert_eq!(ledger.sql(before).await, unmoved);
+    while step().await.more() {}
+    assert_eq!(ledger.state("A").await, "closed:5:0");
 }
 
 #[tokio::test]

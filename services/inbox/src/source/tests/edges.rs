@@ -150,6 +150,16 @@ fn a_source_may_tolerate_more_or_less() {
 }
 
 #[test]
+fn what_sendgrid_sends_again_for_a_day_is_taken() {
+    let sample = signer::sendgrid();
+    let hour = 60 * 60;
+    for (later, expected) in [(24 * hour, Ok(())), (26 * hour, Err(Reject::TooOld))] {
+        let found = sample.sent.verify(&sample.source, THEN + later);
+        assert_eq!(found.map(drop), expected, "{later}");
+    }
+}
+
+#[test]
 fn headers_that_are_there_twice_are_lists_of_signatures_and_no_other_value() {
     let sample = signer::standard("standard-webhooks", "webhook");
     let good = sample.sent.headers["webhook-signature"]

@@ -25,6 +25,7 @@ mod verify;
 mod worker;
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use hooklane_core::config::Faults;
 use hooklane_core::error::ErrorCode;
@@ -170,11 +171,21 @@ impl Service {
             tasks.spawn(requests.run(term.clone()));
         }
         serve(&parts, listener, &mut tasks, &term)?;
-        tasks.spawn(align(parts.clone(), term.clone()));
+        let aligned = CancellationToken::new();
+        tasks.spawn(align(parts.clone(), aligned.clone(), term.clone()));
         tasks.spawn(lead::run(parts.clone(), term.clone()));
         tasks.spawn(exhausted::run(parts.clone(), term.clone()));
         for _ in 0..parts.config.worker.at_once {
-            tasks.spawn(worker::run(parts.clone(), term.clone()));
+            let (parts, aligned, term) = (parts.clone(), aligned.clone(), term.clone());
+            tasks.spawn(async move {
+                // What is decided from here on must not be published before what was decided earlier.
+                tokio::select! {
+                    biased;
+                    () = term.cancelled() => return,
+                    () = aligned.cancelled() => {}
+                }
+                worker::run(parts, term).await;
+            });
         }
         let mut outcome = Ok(());
         while let Some(ended) = tasks.join_next().await {
@@ -219,29 +230,33 @@ fn serve(
     Ok(())
 }
 
-/// Sends what waits to be handed on the way that its source names now, once; then waits for `term`.
-async fn align(parts: Parts, term: CancellationToken) {
+/// How often what waits is looked at for being handed on as its source names now.
+const ALIGN_EVERY: Duration = Duration::from_secs(60);
+
+/// Sends what waits to be handed on the way that its source names now, and says when that is `aligned`.
+/// From then on again and again until `term`: a process of another configuration may still decide.
+async fn align(parts: Parts, aligned: CancellationToken, term: CancellationToken) {
     let modes = parts.sources.modes();
     let mut pace = Pace::new();
     loop {
-        match parts.store.inbox_align(parts.clock.now(), &modes).await {
+        let wait = match parts.store.inbox_align(parts.clock.now(), &modes).await {
             Ok(moved) => {
+                pace.good();
                 if moved > 0 {
                     info!(events = moved, "events go another way than before");
+                    parts.bells.arrived.notify_one();
                     parts.bells.publish.notify_one();
                     parts.bells.ring_handlers();
                 }
-                break;
+                aligned.cancel();
+                ALIGN_EVERY
             }
-            Err(fault) => {
-                let wait = pace.bad("looking for sources that hand on otherwise now", &fault);
-                if !pause(wait, &term).await {
-                    return;
-                }
-            }
+            Err(fault) => pace.bad("looking for sources that hand on otherwise now", &fault),
+        };
+        if !pause(wait, &term).await {
+            return;
         }
     }
-    term.cancelled().await;
 }
 
 /// Says what is wrong with sources, and does not keep them from working.

@@ -206,15 +206,39 @@ async fn what_waits_goes_the_new_way_after_the_configuration_was_changed() {
     let stream = [(shop(), Mode::Stream)];
     let turned = ledger.store.inbox_align(at(1), &stream).await.unwrap();
     assert_eq!(turned, 4);
-    // Whoever has it already may still answer, and what failed waits on.
+    // Whoever has it already is not heard any more, and what failed waits on.
     let done = answer(&ledger, 1, &first[0], Answer::Processed).await;
-    assert_eq!(done.processed, 1);
-    assert_eq!(ledger.stepped(1, &reader).await.handed, 2);
+    assert_eq!((done.processed, done.stale), (0, 1));
+    ledger.received(1, order("5", "order.delivered", "A")).await;
+    assert_eq!(ledger.stepped(1, &reader).await.handed, 1);
+    let published = ledger.published().await;
+    let order: Vec<_> = published.iter().map(|one| one.1.as_str()).collect();
+    assert_eq!(order, ["1", "2", "3", "5"]);
     assert_eq!(ledger.stepped(60, &reader).await.handed, 1);
     assert_eq!(
         ledger.inbox().await,
-        "1:PROCESSED:1 2:PROCESSED:2 3:PROCESSED:3 4:PROCESSED:1"
+        "1:PROCESSED:1 2:PROCESSED:2 3:PROCESSED:3 4:PROCESSED:1 5:PROCESSED:4"
     );
+    assert_eq!(ledger.store.inbox_align(at(61), &stream).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn what_goes_to_the_stream_now_keeps_the_order_in_which_it_took_effect() {
+    let ledger = Ledger::new().await;
+    let mut reader = Shop::new(Mode::Request);
+    for name in ["delivered", "shipped", "paid", "created"] {
+        ledger
+            .received(0, order(name, &format!("order.{name}"), "A"))
+            .await;
+    }
+    ledger.settled(0, &reader).await;
+    *reader.modes.get_mut().unwrap() = [(shop(), Mode::Stream)].into();
+    let stream = [(shop(), Mode::Stream)];
+    assert_eq!(ledger.store.inbox_align(at(1), &stream).await.unwrap(), 4);
+    ledger.settled(1, &reader).await;
+    let published = ledger.published().await;
+    let order: Vec<_> = published.iter().map(|one| one.1.as_str()).collect();
+    assert_eq!(order, ["created", "paid", "shipped", "delivered"]);
 }
 
 #[tokio::test]

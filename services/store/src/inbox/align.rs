@@ -89,6 +89,7 @@ impl Store {
         let published = modes.iter().filter(|(_, mode)| *mode == Mode::Stream);
         let partners: Vec<&str> = published.map(|(partner, _)| partner.as_str()).collect();
         let mut turned = 0;
+        // OFFSET keeps the planner from turning the loops over the index inside out.
         loop {
             let mut tx = self.begin_probing().await?;
             let some = sqlx::query!(
@@ -99,7 +100,8 @@ impl Store {
                       CROSS JOIN LATERAL (
                             SELECT id, sequence FROM hooklane.webhook_inbox
                              WHERE hand_off = m.before AND partner_name = p.name
-                               AND status = 'PENDING' AND stage = 'hand_off' AND NOT yields) AS w
+                               AND status = 'PENDING' AND stage = 'hand_off' AND NOT yields
+                            OFFSET 0) AS w
                       ORDER BY w.sequence, w.id LIMIT $2
                  ), free AS MATERIALIZED (
                      SELECT w.id FROM waiting

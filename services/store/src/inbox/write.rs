@@ -277,7 +277,7 @@ async fn wake(
                       SELECT id FROM hooklane.webhook_inbox
                        WHERE partner_name = k.partner AND entity_type = k.type
                          AND entity_key = k.key AND status = 'DEFERRED' AND next_at > $5
-                         AND id <> ALL($4)) AS w
+                         AND id <> ALL($4) OFFSET 0) AS w
            ), free AS MATERIALIZED (
                SELECT w.id FROM waiting
                 CROSS JOIN LATERAL (
@@ -317,7 +317,8 @@ pub(super) async fn wake_after(
               CROSS JOIN LATERAL (
                     SELECT id FROM hooklane.webhook_inbox
                      WHERE partner_name = k.partner AND entity_type = k.type
-                       AND entity_key = k.key AND status = 'DEFERRED' AND next_at > $4) AS w
+                       AND entity_key = k.key AND status = 'DEFERRED' AND next_at > $4
+                      OFFSET 0) AS w
               ORDER BY w.id
          ), locked AS MATERIALIZED (
              SELECT w.id FROM waiting

@@ -275,6 +275,13 @@ pub(crate) fn etag(version: i64) -> String {
     format!("\"{version}\"")
 }
 
+/// The version of an `etag`: nothing but what [`etag`] makes.
+fn version_of(etag: &str) -> Option<i64> {
+    let digits = etag.strip_prefix('"')?.strip_suffix('"')?;
+    let plain = matches!(digits.len(), 1..=18) && digits.bytes().all(|byte| byte.is_ascii_digit());
+    plain.then(|| digits.parse().ok())?
+}
+
 /// A body with the `etag` of its version.
 pub(crate) fn tagged<T: Serialize>(version: i64, body: T) -> impl IntoResponse {
     ([(ETAG, etag(version))], Json(body))
@@ -291,12 +298,9 @@ impl FromRequestParts<Api> for IfMatch {
         if text == "*" {
             return Ok(Self(None));
         }
-        match text.trim_matches('"').parse() {
-            Ok(version) => Ok(Self(Some(version))),
-            Err(_) => Err(Problem::unprocessable(
-                "`if-match` can't be read; give the `etag` of an earlier answer",
-            )),
-        }
+        version_of(text).map(Some).map(Self).ok_or_else(|| {
+            Problem::unprocessable("`if-match` can't be read; give the `etag` of an earlier answer")
+        })
     }
 }
 

@@ -201,11 +201,17 @@ async fn what_is_not_there_or_not_meant_is_a_problem_too() {
     let form = [("content-type", "text/plain")];
     let answer = client.ask("POST", "/v1/consumers", &form, None).await;
     assert_eq!(answer.status, 415, "{answer:?}");
-    let tag = [("if-match", "seven")];
-    let answer = client
-        .ask("PATCH", "/v1/consumers/acme", &tag, Some("{}"))
-        .await;
-    assert_eq!(answer.status, 422, "{answer:?}");
+    for tag in ["seven", "1", "\"1", "\"+1\"", "\"\"", "W/\"1\""] {
+        let answer = client
+            .ask(
+                "PATCH",
+                "/v1/consumers/acme",
+                &[("if-match", tag)],
+                Some("{}"),
+            )
+            .await;
+        assert_eq!(answer.status, 422, "{tag}: {answer:?}");
+    }
     let id = [("request-id", "my-own-7")];
     let answer = client.ask("POST", "/v1/consumers", &id, Some(body)).await;
     assert_eq!(

@@ -7,13 +7,13 @@
 //!
 //! An event's way:
 //!
-//! 1. [`Store::inbox_receive`] keeps it, once, under the partner's own id. The row is the proof of
+//! 1. [`crate::Store::inbox_receive`] keeps it, once, under the partner's own id. The row is the proof of
 //!    having seen it and the event itself, so that nothing can be seen and lost.
-//! 2. [`Store::inbox_step`] reads it, locks its entity, and decides: it takes effect, waits for what
+//! 2. [`crate::Store::inbox_step`] reads it, locks its entity, and decides: it takes effect, waits for what
 //!    comes before it, is superseded, or needs a person. The decision, the entity and the hand-off are
 //!    one transaction.
 //! 3. It is handed off: published on `INBOX` from a table that the decision writes to
-//!    ([`Store::inbox_publications`]), asked for by the service ([`Store::inbox_take`]), or claimed by
+//!    ([`crate::Store::inbox_publications`]), asked for by the service ([`crate::Store::inbox_take`]), or claimed by
 //!    SQL functions in the adopter's own transaction. A failure comes again after 1, 5 and 15 minutes;
 //!    the fourth ends in quarantine.
 //!

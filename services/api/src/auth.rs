@@ -10,6 +10,7 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use axum::extract::rejection::RawPathParamsRejection;
 use axum::extract::{MatchedPath, RawPathParams, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
@@ -27,7 +28,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
 use crate::problem::Problem;
-use crate::{Api, scope};
+use crate::{Api, json, scope};
 
 /// Keys remembered at the most, valid or not.
 const REMEMBERED: usize = 10_000;
@@ -70,13 +71,18 @@ struct Valid {
 pub(crate) async fn require(
     State(api): State<Api>,
     path: Option<MatchedPath>,
-    params: RawPathParams,
+    params: Result<RawPathParams, RawPathParamsRejection>,
     mut request: Request,
     next: Next,
 ) -> Response {
     let path = path.as_ref().map_or("", MatchedPath::as_str);
-    let consumer = params.iter().find(|(name, _)| *name == "consumer");
-    let consumer = consumer.map(|(_, value)| value);
+    let consumer = match &params {
+        Ok(params) => {
+            let consumer = params.iter().find(|(name, _)| *name == "consumer");
+            Ok(consumer.map(|(_, value)| value))
+        }
+        Err(rejection) => Err(Problem::invalid(json::in_terms(&rejection.body_text()))),
+    };
     let presented = match bearer(request.headers()) {
         Ok(presented) => presented.to_owned(),
         Err(problem) => return problem.into_response(),
@@ -96,7 +102,7 @@ async fn admit(
     presented: &str,
     method: &Method,
     path: &str,
-    consumer: Option<&str>,
+    consumer: Result<Option<&str>, Problem>,
 ) -> Result<Caller, Problem> {
     let valid = lookup(api, presented).await?;
     let key = &valid.key;
@@ -111,6 +117,7 @@ async fn admit(
         let detail = "the key's rate limit is reached; come again later";
         return Err(Problem::new(ErrorCode::Busy, detail).with_retry_after(seconds));
     }
+    let consumer = consumer?;
     match rule {
         Some(rule) if rule.allows(key, consumer) => Ok(Caller(Arc::clone(key))),
         Some(_) => Err(Problem::new(

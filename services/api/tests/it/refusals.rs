@@ -177,6 +177,8 @@ async fn what_is_not_there_or_not_meant_is_a_problem_too() {
         ("GET", "/v1/consumers/nobody", 404),
         ("GET", "/v1/consumers/nobody/endpoints", 404),
         ("GET", "/v1/consumers/a%00b", 400),
+        ("GET", "/v1/consumers/%ff", 400),
+        ("GET", "/v1/consumers/acme/endpoints/%c3%28", 400),
         ("GET", "/v1/consumers/acme/endpoints/ep_x", 400),
         ("GET", "/v1/consumers?limit=0", 400),
         ("GET", "/v1/consumers?limit=many", 400),
@@ -197,6 +199,9 @@ async fn what_is_not_there_or_not_meant_is_a_problem_too() {
             "{path}"
         );
     }
+    let mut stranger = Client::connect(served.address, "").await;
+    let answer = stranger.get("/v1/consumers/%ff").await;
+    assert_eq!(answer.status, 401, "{answer:?}");
     let body = r#"{"id": "x"}"#;
     let form = [("content-type", "text/plain")];
     let answer = client.ask("POST", "/v1/consumers", &form, None).await;

@@ -28,7 +28,7 @@ pub(crate) use read::state_of;
 pub use read::{Failing, Listing, failing, list, not_of, show};
 pub use secret::{MAX_GRACE, Rotated, Standing, reveal, rotate};
 pub use settle::{Settle, settle_stalled};
-pub use state::{Changed, delete, pause, resume};
+pub use state::{Changed, delete, delete_at, pause, resume};
 pub use write::{Added, Changes, New, Updated, add, update};
 
 /// Most endpoints of one consumer, not counting deleted ones.

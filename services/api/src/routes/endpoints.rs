@@ -264,16 +264,20 @@ async fn update(
 /// Its open deliveries become `cancelled` in the background, and its secrets go.
 #[utoipa::path(
     delete, path = "/v1/consumers/{consumer}/endpoints/{endpoint}", tag = "Endpoints",
-    operation_id = "delete_endpoint", params(EndpointPath),
-    responses((status = 204, description = "It is deleted.")),
+    operation_id = "delete_endpoint", params(EndpointPath, IfMatch),
+    responses(
+        (status = 204, description = "It is deleted."),
+        (status = 412, description = "Somebody else changed it meanwhile."),
+    ),
 )]
 async fn delete(
     Acting(store): Acting,
     Path(path): Path<EndpointPath>,
+    IfMatch(expected): IfMatch,
     _: NoBody,
 ) -> Result<StatusCode, Problem> {
     path.endpoint(&store).await?;
-    endpoint::delete(&store, path.endpoint).await?;
+    endpoint::delete_at(&store, path.endpoint, expected).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -130,8 +130,14 @@ async fn a_consumer_is_deleted_once_its_endpoints_are_and_can_be_added_again() {
     assert_eq!((refused.status.as_u16(), refused.code()), (409, "conflict"));
     let detail = refused.body["detail"].as_str().unwrap();
     assert!(detail.contains("1 endpoint"), "{detail}");
-    client.ask("DELETE", &endpoint, &[], None).await;
     let stale = [("if-match", "\"999999\"")];
+    let refused = client.ask("DELETE", &endpoint, &stale, None).await;
+    assert_eq!(refused.status, 412, "{refused:?}");
+    let kept = client.get(&endpoint).await;
+    assert_eq!(kept.body["state"], "active", "{kept:?}");
+    let fresh = [("if-match", kept.headers["etag"].to_str().unwrap())];
+    let deleted = client.ask("DELETE", &endpoint, &fresh, None).await;
+    assert_eq!(deleted.status, 204, "{deleted:?}");
     assert_eq!(client.ask("DELETE", one, &stale, None).await.status, 412);
     let tag = client.get(one).await.headers["etag"].clone();
     let fresh = [("if-match", tag.to_str().unwrap())];

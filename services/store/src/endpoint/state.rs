@@ -10,7 +10,7 @@ use sqlx::PgConnection;
 
 use super::{Endpoint, read};
 use crate::audit_log;
-use crate::manage::Error;
+use crate::manage::{Error, Kind};
 use crate::operational::{self, Change, Event};
 use crate::{Error as Fault, Store};
 
@@ -30,7 +30,7 @@ pub struct Changed {
 /// [`Error::NotFound`], [`Error::Conflict`] where it is disabled or deleted, or a fault of the
 /// database.
 pub async fn pause(store: &Store, id: EndpointId) -> Result<Changed, Error> {
-    change(store, id, Action::Pause).await
+    change(store, id, Action::Pause, None).await
 }
 
 /// Makes an endpoint take deliveries again. What was skipped stays skipped.
@@ -38,7 +38,7 @@ pub async fn pause(store: &Store, id: EndpointId) -> Result<Changed, Error> {
 /// # Errors
 /// [`Error::NotFound`], [`Error::Conflict`] where it is deleted, or a fault of the database.
 pub async fn resume(store: &Store, id: EndpointId) -> Result<Changed, Error> {
-    change(store, id, Action::Resume).await
+    change(store, id, Action::Resume, None).await
 }
 
 /// Deletes an endpoint with its secrets. What is open for it is [`super::Settle`]'s.
@@ -46,10 +46,28 @@ pub async fn resume(store: &Store, id: EndpointId) -> Result<Changed, Error> {
 /// # Errors
 /// [`Error::NotFound`], or a fault of the database.
 pub async fn delete(store: &Store, id: EndpointId) -> Result<Changed, Error> {
-    change(store, id, Action::Delete).await
+    delete_at(store, id, None).await
 }
 
-async fn change(store: &Store, id: EndpointId, action: Action) -> Result<Changed, Error> {
+/// [`delete`]s an endpoint that is at the version `expected`, or at any. One that is deleted already is at
+/// the version that it should be.
+///
+/// # Errors
+/// As [`delete`]; [`Error::Stale`] where it is at another version.
+pub async fn delete_at(
+    store: &Store,
+    id: EndpointId,
+    expected: Option<i64>,
+) -> Result<Changed, Error> {
+    change(store, id, Action::Delete, expected).await
+}
+
+async fn change(
+    store: &Store,
+    id: EndpointId,
+    action: Action,
+    expected: Option<i64>,
+) -> Result<Changed, Error> {
     let mut tx = store
         .pool()
         .begin()
@@ -65,6 +83,7 @@ async fn change(store: &Store, id: EndpointId, action: Action) -> Result<Changed
             changed: false,
         });
     };
+    Error::unless_current(Kind::Endpoint, id, old.version, expected)?;
     sqlx::query!(
         "UPDATE hooklane.endpoints
             SET state = $2::text::hooklane.endpoint_state,

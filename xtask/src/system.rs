@@ -1,6 +1,6 @@
 //! Hooklane and its servers, for one task: private ones unless the environment names others.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -92,7 +92,7 @@ impl System {
         let database_url = own_database(&bin, stack.database_url())?;
         let nats_url = stack.nats_url().to_owned();
 
-        let (health, api) = (free_port()?, free_port()?);
+        let (health, api) = (free_address()?, free_address()?);
         let config = dir.path().join("hooklane.toml");
         let text = config_text(health, api) + more;
         std::fs::write(&config, text).context("writing the configuration")?;
@@ -320,9 +320,8 @@ listen = "{api}"
     )
 }
 
-pub(crate) fn free_port() -> Result<SocketAddr> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("looking for a port")?;
-    listener.local_addr().context("looking for a port")
+pub(crate) fn free_address() -> Result<SocketAddr> {
+    Ok((Ipv4Addr::LOCALHOST, hooklane_local::free_port()?).into())
 }
 
 async fn is_ready(health: SocketAddr) -> bool {

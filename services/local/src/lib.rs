@@ -32,6 +32,7 @@ pub use dir::{RunDir, servers_home};
 pub use environment::{MARK, exports, inherited};
 pub use error::Error;
 pub use nats::{Nats, NatsOptions};
+pub use port::free as free_port;
 pub use postgres::{Postgres, PostgresOptions};
 pub use psql::{Psql, with_database};
 pub use stack::{Stack, StackOptions, external_database_url, external_nats_url};

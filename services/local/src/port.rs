@@ -35,7 +35,10 @@ pub(crate) fn is_free(port: u16) -> bool {
 
 /// A port that is free at this moment. Somebody else may take it before the caller does: who
 /// starts a server on it tries again with another port when that server ends at once.
-pub(crate) fn free() -> Result<u16, Error> {
+///
+/// # Errors
+/// Where no port can be had at all.
+pub fn free() -> Result<u16, Error> {
     let span = u64::from(ephemeral_start() - LOWEST);
     for _ in 0..TRIES {
         let port = LOWEST + u16::try_from(random() % span).unwrap_or(0);

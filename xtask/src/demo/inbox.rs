@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use self::partner::Partner;
 use self::stream::Stream;
 use super::{say, step};
-use crate::system::{System, free_port};
+use crate::system::{System, free_address};
 
 mod partner;
 mod stream;
@@ -30,7 +30,7 @@ const LOOKED_AT_WITHIN: i64 = 40;
 
 pub(super) async fn run() -> Result<()> {
     let handler = Receiver::start().await?;
-    let inbox = free_port()?;
+    let inbox = free_address()?;
     let shop = Partner::new("shop", inbox);
     let billing = Partner::new("billing", inbox);
     let config = config(&inbox.to_string(), &shop, &billing, &handler);

@@ -102,8 +102,7 @@ impl Drop for Process {
 
 /// A loopback address that nobody listens at.
 pub(crate) fn free_address() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().to_string()
+    format!("127.0.0.1:{}", hooklane_local::free_port().unwrap())
 }
 
 /// Asks for a page; its status and body, `None` where nobody answers.

@@ -1,5 +1,5 @@
-//! What every service shares: clocks, configuration, telemetry, error codes, secrets at rest and
-//! the pure rules of delivery.
+//! What every service shares: clocks, pauses, configuration, telemetry, error codes, secrets at
+//! rest and the pure rules of delivery.
 //!
 //! Nothing here opens a connection to PostgreSQL or NATS.
 
@@ -7,6 +7,7 @@ pub mod broken;
 pub mod clock;
 pub mod config;
 pub mod error;
+pub mod pace;
 pub mod rules;
 pub mod secrets;
 pub mod telemetry;

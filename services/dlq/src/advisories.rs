@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use hooklane_core::pace::pause;
 use hooklane_nats::{AckToken, Advisory, AdvisoryKind, Incoming, PullConfig, Puller};
 use hooklane_proto::subject;
 use tokio::time::{Instant, timeout_at};
@@ -14,7 +15,7 @@ use tracing::warn;
 
 use crate::Parts;
 use crate::exhausted::{self, Suspect};
-use crate::pace::{Pace, pause};
+use crate::pace::Pace;
 use crate::stats::Count;
 
 /// How long a batch waits for more once it has some.

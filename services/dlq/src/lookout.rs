@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
+use hooklane_core::pace::pause;
 use hooklane_nats::inspect;
 use hooklane_proto::subject;
 use tokio_util::sync::CancellationToken;
@@ -15,7 +16,7 @@ use tracing::debug;
 use crate::Parts;
 use crate::exhausted::{self, Suspect};
 use crate::fault::Fault;
-use crate::pace::{Pace, pause};
+use crate::pace::Pace;
 
 /// Searches until told to stop.
 pub(crate) async fn run(parts: Parts, term: CancellationToken) {

@@ -2,21 +2,12 @@
 
 use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
+use hooklane_core::pace::jittered;
 use tracing::{error, warn};
 
 use crate::fault::Fault;
 
 const LONGEST: Duration = Duration::from_secs(5);
-
-/// Waits; `false` when told to stop meanwhile.
-pub(crate) async fn pause(time: Duration, term: &CancellationToken) -> bool {
-    tokio::select! {
-        biased;
-        () = term.cancelled() => false,
-        () = tokio::time::sleep(time) => true,
-    }
-}
 
 /// The pause of one loop: its usual one after a good round, and doubling up to 5 s while rounds
 /// fail. Both are jittered over half their length, so that several movers don't do the same at the
@@ -56,10 +47,6 @@ impl Pace {
         self.next = (self.next * 2).clamp(Duration::from_millis(50), LONGEST);
         jittered(self.next, sample)
     }
-}
-
-fn jittered(pause: Duration, sample: f64) -> Duration {
-    pause.mul_f64(0.5 + sample.clamp(0.0, 1.0) / 2.0)
 }
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ use std::time::Duration;
 
 use hooklane_core::config::Faults;
 use hooklane_core::error::ErrorCode;
+use hooklane_core::pace::pause;
 use hooklane_nats::Client;
 use hooklane_store::Store;
 use tokio::net::TcpListener;
@@ -41,7 +42,7 @@ pub use clock::Clock;
 pub use config::{Commit, Config, HandOff, Worker};
 use handoff::request::Requests;
 use handoff::{exhausted, lead};
-use pace::{Pace, pause};
+use pace::Pace;
 use receive::{Committer, Receiver, Rejects};
 pub use sources::Sources;
 pub use stats::{Handle, Stats};

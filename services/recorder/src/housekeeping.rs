@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use chrono::{DateTime, Days, NaiveDate, NaiveTime, TimeDelta, Utc};
 use hooklane_core::clock;
+use hooklane_core::pace::Pauses;
 use hooklane_store::day::Drop;
 use hooklane_store::{Error, Store};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use crate::config::Config;
-use crate::pace::Pauses;
 
 /// Keys that one statement forgets.
 const KEYS_AT_ONCE: u16 = 5_000;

@@ -8,7 +8,6 @@
 mod batch;
 mod config;
 mod housekeeping;
-mod pace;
 mod stats;
 mod writer;
 

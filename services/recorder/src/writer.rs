@@ -16,6 +16,7 @@
 
 use std::time::Duration;
 
+use hooklane_core::pace::Pauses;
 use hooklane_core::rules::health::Settings;
 use hooklane_nats::{AckToken, Client, PullConfig, Puller};
 use hooklane_proto::record::Record;
@@ -27,7 +28,6 @@ use tracing::{error, warn};
 
 use crate::batch;
 use crate::config::Config;
-use crate::pace::Pauses;
 use crate::stats::Handle;
 
 mod stripped;

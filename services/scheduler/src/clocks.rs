@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use hooklane_core::clock;
+use hooklane_core::pace::pause;
 use hooklane_nats::{Client, inspect};
 use hooklane_proto::subject;
 use hooklane_store::Store;
@@ -15,7 +16,6 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info};
 
-use crate::pace::pause;
 use crate::stats::Handle;
 
 /// What is known about the clocks.

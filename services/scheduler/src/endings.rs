@@ -1,5 +1,6 @@
 //! What ends without a lane: deliveries past their deadline, and those of stopped endpoints.
 
+use hooklane_core::pace::pause;
 use hooklane_store::{Error, Store, endpoint};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -7,7 +8,7 @@ use tracing::info;
 
 use crate::Config;
 use crate::clocks::{self, Clocks};
-use crate::pace::{Pace, pause};
+use crate::pace::Pace;
 use crate::stats::{Count, Handle};
 
 /// Stopped endpoints that one round looks at.

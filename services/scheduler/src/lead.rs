@@ -6,6 +6,7 @@
 use std::num::NonZeroU16;
 use std::time::Duration;
 
+use hooklane_core::pace::pause;
 use hooklane_core::rules::partition;
 use hooklane_store::Store;
 use hooklane_store::leader::{Leadership, Led};
@@ -16,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::clocks::{self, Clocks};
-use crate::pace::{Pace, pause};
+use crate::pace::Pace;
 use crate::tasks::Runner;
 use crate::{Config, Error, Service, endings, sweep, topup};
 

@@ -2,20 +2,11 @@
 
 use std::time::Duration;
 
+use hooklane_core::pace::jittered;
 use hooklane_store::Error;
-use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
 const LONGEST: Duration = Duration::from_secs(5);
-
-/// Waits; `false` when told to stop meanwhile.
-pub(crate) async fn pause(time: Duration, term: &CancellationToken) -> bool {
-    tokio::select! {
-        biased;
-        () = term.cancelled() => false,
-        () = tokio::time::sleep(time) => true,
-    }
-}
 
 /// The pause of one loop: its usual one after a good round, and doubling up to 5 s, jittered over
 /// half its length, while the ledger fails.
@@ -50,7 +41,7 @@ impl Pace {
     fn grow(&mut self, sample: f64) -> Duration {
         let longest = LONGEST.max(self.usual);
         self.next = (self.next * 2).clamp(Duration::from_millis(20), longest);
-        self.next.mul_f64(0.5 + sample.clamp(0.0, 1.0) / 2.0)
+        jittered(self.next, sample)
     }
 }
 

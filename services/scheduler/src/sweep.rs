@@ -10,6 +10,7 @@ use std::num::NonZeroU16;
 
 use chrono::TimeDelta;
 use hooklane_core::broken::{self, Broken};
+use hooklane_core::pace::pause;
 use hooklane_nats::{Client, inspect};
 use hooklane_proto::subject;
 use hooklane_store::Store;
@@ -22,7 +23,7 @@ use tracing::{debug, warn};
 
 use crate::Config;
 use crate::clocks::{self, Clocks};
-use crate::pace::{Pace, pause};
+use crate::pace::Pace;
 use crate::stats::{Count, Handle};
 
 mod machine;

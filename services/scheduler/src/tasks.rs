@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use hooklane_core::pace::pause;
 use hooklane_nats::Client;
 use hooklane_nats::letters::{self, Letter};
 use hooklane_store::Store;
@@ -19,7 +20,7 @@ use tracing::{debug, info};
 
 use crate::Config;
 use crate::clocks::{self, Clocks};
-use crate::pace::{Pace, pause};
+use crate::pace::Pace;
 use crate::stats::{Count, Handle};
 
 /// How long the broker is waited for after a step.

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
+use hooklane_core::pace::pause;
 use hooklane_core::rules::partition;
 use hooklane_nats::{Client, Publisher};
 use hooklane_proto::id::EndpointId;
@@ -23,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Config;
 use crate::clocks::{self, Clocks};
-use crate::pace::{Pace, pause};
+use crate::pace::Pace;
 use crate::stats::Handle;
 
 mod rooms;

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use hooklane_core::pace::pause;
 use hooklane_nats::{AckToken, Advisory, AdvisoryKind, Client, Error, PullConfig, Puller, stored};
 use hooklane_proto::id::InboxId;
 use hooklane_proto::{header, subject};
@@ -15,7 +16,7 @@ use tracing::{info, warn};
 
 use super::{note, passes};
 use crate::Parts;
-use crate::pace::{Pace, pause};
+use crate::pace::Pace;
 
 /// How long a batch waits for more once it has some.
 const LINGER: Duration = Duration::from_millis(20);

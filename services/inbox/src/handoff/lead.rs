@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use hooklane_core::pace::pause;
 use hooklane_store::leader::{Leadership, Led};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -14,7 +15,7 @@ use tracing::{info, warn};
 
 use super::publish;
 use crate::Parts;
-use crate::pace::{Pace, pause};
+use crate::pace::Pace;
 
 /// A session that does not answer for so long is lost.
 const CHECK: Duration = Duration::from_secs(5);

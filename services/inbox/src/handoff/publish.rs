@@ -7,6 +7,7 @@
 
 use std::collections::HashSet;
 
+use hooklane_core::pace::pause;
 use hooklane_nats::{Outgoing, PublishError, Publisher};
 use hooklane_store::inbox::Publication;
 use tokio::time::Instant;
@@ -16,7 +17,7 @@ use tracing::{debug, error};
 use super::rounds::{Lane, lane, rounds};
 use super::{event, note, passes};
 use crate::Parts;
-use crate::pace::{Pace, pause};
+use crate::pace::Pace;
 use crate::stats::Count;
 
 /// What became of a batch.

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use hooklane_core::pace::pause;
 use hooklane_store::Store;
 use hooklane_store::inbox::Reject;
 use tokio::sync::mpsc;
@@ -11,7 +12,6 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::clock::Clock;
-use crate::pace::pause;
 use crate::stats::{Count, Handle};
 
 /// Rejects that may wait.

@@ -13,6 +13,7 @@
 )]
 
 pub mod nats;
+pub mod pgbench;
 pub mod postgres;
 pub mod proxy;
 pub mod receiver;

@@ -3,17 +3,13 @@
 //!
 //! `cargo test --release -p hooklane-api --test it -- --ignored publish_throughput --nocapture`
 
-use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use hooklane_api::Config;
-use hooklane_local::{
-    Install, Postgres, PostgresOptions, RunDir, postgres_bin, quiet, servers_home,
-};
 use hooklane_nats::Client as Nats;
 use hooklane_store::Store;
-use hooklane_testkit::{Running, blocking};
+use hooklane_testkit::Running;
+use hooklane_testkit::pgbench::Durable;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -37,16 +33,7 @@ struct Measured {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "measures for a minute"]
 async fn publish_throughput() {
-    let home =
-        servers_home(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.hooklane")).unwrap();
-    let (postgres, _dir) = blocking(move || {
-        let bin = postgres_bin(&home, Install::Never, &quiet)?;
-        let dir = RunDir::create(&home, "throughput")?;
-        let postgres = Postgres::start(&bin, dir.path(), &PostgresOptions::default())?;
-        Ok((postgres, dir))
-    })
-    .await
-    .unwrap();
+    let postgres = Durable::start().await.unwrap();
     let store = Store::connect(&hooklane_store::Config::new(postgres.url()))
         .await
         .unwrap();
@@ -55,14 +42,15 @@ async fn publish_throughput() {
         .ensure_days([hooklane_core::clock::now()])
         .await
         .unwrap();
-    sql(
-        &postgres,
-        "INSERT INTO hooklane.consumers (id) VALUES ('acme');
+    postgres
+        .run(
+            "INSERT INTO hooklane.consumers (id) VALUES ('acme');
          INSERT INTO hooklane.event_types (name) VALUES ('invoice.paid');
          INSERT INTO hooklane.endpoints (id, consumer_id, url, filters)
          VALUES (gen_random_uuid(), 'acme', 'https://example.com/', '{*}')",
-    )
-    .await;
+        )
+        .await
+        .unwrap();
     let broker = Broker::start_with(|config| config.partitions = 16)
         .await
         .unwrap();
@@ -95,12 +83,6 @@ async fn publish_throughput() {
     }
 }
 
-async fn sql(postgres: &Postgres, sql: &str) {
-    let psql = hooklane_local::Psql::new(postgres.bin(), &postgres.url());
-    let sql = sql.to_owned();
-    blocking(move || Ok(psql.run(&sql)?)).await.unwrap();
-}
-
 fn payload() -> String {
     format!(
         r#"{{"invoice": "6f1e", "amount": 1250, "note": "{}"}}"#,
@@ -109,7 +91,7 @@ fn payload() -> String {
 }
 
 /// Transactions a second that insert a message, its key and its delivery.
-async fn bound(postgres: &Postgres) -> f64 {
+async fn bound(postgres: &Durable) -> f64 {
     let script = format!(
         "\\set a random(1, 9223372036854775807)
 BEGIN;
@@ -129,27 +111,7 @@ COMMIT;
 ",
         payload()
     );
-    let program = postgres.bin().join("pgbench");
-    let url = postgres.url();
-    let output = blocking(move || {
-        let path = std::env::temp_dir().join(format!("hooklane-bound-{}.sql", std::process::id()));
-        std::fs::write(&path, script)?;
-        let output = Command::new(program)
-            .args(["-n", "-M", "prepared", "-c", "64", "-j", "2", "-T"])
-            .arg(SPAN.as_secs().to_string())
-            .arg("-f")
-            .arg(&path)
-            .arg(url)
-            .output();
-        std::fs::remove_file(&path)?;
-        Ok(output?)
-    })
-    .await
-    .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    let line = text.lines().find_map(|line| line.strip_prefix("tps = "));
-    let rate = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-    rate.unwrap_or_else(|| panic!("{text}{}", String::from_utf8_lossy(&output.stderr)))
+    postgres.rate(script, CLIENTS, SPAN).await.unwrap()
 }
 
 async fn served(store: &Store, client: &Nats, config: Config) -> Measured {

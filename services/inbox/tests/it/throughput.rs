@@ -5,17 +5,13 @@
 //! `cargo test --release -p hooklane-inbox --test it -- --ignored receive_throughput --nocapture`
 
 use std::net::SocketAddr;
-use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use hooklane_core::clock;
 use hooklane_inbox::Service;
-use hooklane_local::{
-    Install, Postgres, PostgresOptions, Psql, RunDir, postgres_bin, quiet, servers_home,
-};
 use hooklane_store::Store;
-use hooklane_testkit::{Running, blocking};
+use hooklane_testkit::Running;
+use hooklane_testkit::pgbench::Durable;
 use ring::digest::{SHA256, digest};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -33,24 +29,14 @@ const ROUNDS: usize = 3;
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "measures for a minute"]
 async fn receive_throughput() {
-    let home = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.hooklane");
-    let home = servers_home(&home).unwrap();
-    let (postgres, _dir) = blocking(move || {
-        let bin = postgres_bin(&home, Install::Never, &quiet)?;
-        let dir = RunDir::create(&home, "throughput")?;
-        let postgres = Postgres::start(&bin, dir.path(), &PostgresOptions::default())?;
-        Ok((postgres, dir))
-    })
-    .await
-    .unwrap();
+    let postgres = Durable::start().await.unwrap();
     let store = hooklane_store::Config::new(postgres.url());
     let store = Store::connect(&store).await.unwrap();
     store.migrate().await.unwrap();
-    sql(
-        &postgres,
-        "CREATE TABLE plain (id text PRIMARY KEY, body bytea NOT NULL)",
-    )
-    .await;
+    postgres
+        .run("CREATE TABLE plain (id text PRIMARY KEY, body bytea NOT NULL)")
+        .await
+        .unwrap();
     let Broker { server, client } = Broker::start().await.unwrap();
     let (mut ratios, mut worst) = (Vec::new(), Duration::ZERO);
     for round in 0..ROUNDS {
@@ -72,7 +58,7 @@ async fn receive_throughput() {
         );
         ratios.push(ratio);
         worst = worst.max(p99);
-        sql(&postgres, "TRUNCATE plain").await;
+        postgres.run("TRUNCATE plain").await.unwrap();
     }
     drop(server);
     ratios.sort_by(f64::total_cmp);
@@ -84,43 +70,15 @@ async fn receive_throughput() {
     assert!(worst < Duration::from_millis(100), "{worst:?}");
 }
 
-async fn sql(postgres: &Postgres, sql: &str) {
-    let psql = Psql::new(postgres.bin(), &postgres.url());
-    let sql = sql.to_owned();
-    blocking(move || Ok(psql.run(&sql)?)).await.unwrap();
-}
-
 /// Rows a second, each with a body in a transaction of its own.
-async fn inserted(postgres: &Postgres) -> f64 {
+async fn inserted(postgres: &Durable) -> f64 {
     let script = format!(
         "\\set a random(1, 9223372036854775807)
 INSERT INTO plain (id, body) VALUES ('evt_' || :a, decode('{}', 'hex')) ON CONFLICT DO NOTHING;
 ",
         hex(letters().as_bytes())
     );
-    let program = postgres.bin().join("pgbench");
-    let url = postgres.url();
-    let output = blocking(move || {
-        let path = std::env::temp_dir().join(format!("hooklane-plain-{}.sql", std::process::id()));
-        std::fs::write(&path, script)?;
-        let output = Command::new(program)
-            .args(["-n", "-M", "prepared", "-j", "2", "-c"])
-            .arg(CONNECTIONS.to_string())
-            .arg("-T")
-            .arg(SPAN.as_secs().to_string())
-            .arg("-f")
-            .arg(&path)
-            .arg(url)
-            .output();
-        std::fs::remove_file(&path)?;
-        Ok(output?)
-    })
-    .await
-    .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    let line = text.lines().find_map(|line| line.strip_prefix("tps = "));
-    let rate = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-    rate.unwrap_or_else(|| panic!("{text}{}", String::from_utf8_lossy(&output.stderr)))
+    postgres.rate(script, CONNECTIONS, SPAN).await.unwrap()
 }
 
 /// Letters that PostgreSQL can't compress, unlike repeated ones, of which it would write next to nothing.
